@@ -1,0 +1,7 @@
+"""The tiny world: word problems, known error habits, and a model small enough for a laptop."""
+
+from pathlib import Path
+
+ASSETS = Path(__file__).parent / "assets"
+MODEL_DIR = ASSETS / "model"
+ENCODER_DIR = ASSETS / "encoder"

@@ -1,0 +1,118 @@
+"""Word problems over small integers; the level is the number of operations, 1 to 4."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import cache
+
+from paperlib.tasks.data import Problem
+
+LEVELS = (1, 2, 3, 4)
+# Problems per level of each split. Splits share no question, and none is trained on by the
+# supervised recipe of the base model.
+SPLITS = {"tiny-test": 40, "tiny-validation": 16, "tiny-train": 32, "tiny-smoke": 2}
+
+NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana")
+THINGS = ("apples", "books", "coins", "stamps", "shells", "cards")
+EVENTS = {
+    "+": ("{name} finds {n} more.", "{name} buys {n} more.", "{name} gets {n} more."),
+    "-": ("{name} loses {n}.", "{name} sells {n}.", "{name} gives away {n}."),
+    "*": ("Now {name} has {n} times as many.", "The number grows {n} times."),
+}
+
+
+@dataclass(frozen=True)
+class TinyProblem(Problem):
+    """A problem that knows its worked solution: ``start``, then ``steps`` one after the other."""
+
+    start: int = 0
+    steps: tuple[tuple[str, int], ...] = ()  # (operation, operand)
+
+    @property
+    def thing(self) -> str:
+        """What is counted. Each thing has a favourite error habit (see solutions)."""
+        return str(self.subject)
+
+    def chain(self) -> list[tuple[int, str, int, int]]:
+        """The true steps as (value, operation, operand, result)."""
+        out, value = [], self.start
+        for op, operand in self.steps:
+            result = apply(value, op, operand)
+            out.append((value, op, operand, result))
+            value = result
+        return out
+
+
+def apply(value: int, op: str, operand: int) -> int:
+    """``value op operand`` for op in +, -, *."""
+    if op == "+":
+        return value + operand
+    return value - operand if op == "-" else value * operand
+
+
+def draw_problem(rng: random.Random, level: int, problem_id: str = "drawn") -> TinyProblem:
+    """A random problem; every value stays in 1..99 and all numbers of a problem differ.
+
+    Different numbers make every planted error recognisable by what it did (see diagnose).
+    """
+    while True:
+        start = value = rng.randint(3, 60)
+        numbers, steps = {start}, []
+        while len(steps) < level:
+            op = rng.choices("+-*", weights=(4, 4, 2))[0]
+            operand = rng.randint(2, 5) if op == "*" else rng.randint(2, 39)
+            value = apply(value, op, operand)
+            if not 1 <= value <= 99 or operand in numbers:
+                break
+            numbers.add(operand)
+            steps.append((op, operand))
+        if len(steps) == level:
+            return _tell(rng, problem_id, level, start, tuple(steps), value)
+
+
+def _tell(rng, problem_id, level, start, steps, answer) -> TinyProblem:
+    name, thing = rng.choice(NAMES), rng.choice(THINGS)
+    story = [f"{name} has {start} {thing}."]
+    story += [rng.choice(EVENTS[op]).format(name=name, n=operand) for op, operand in steps]
+    story.append(f"How many {thing} does {name} have?")
+    return TinyProblem(
+        id=problem_id, question=" ".join(story), answer=str(answer), level=level, subject=thing,
+        start=start, steps=steps,
+    )
+
+
+@cache
+def _all_splits() -> dict[str, tuple[TinyProblem, ...]]:
+    seen: set[str] = set()
+    splits: dict[str, tuple[TinyProblem, ...]] = {}
+    for split, per_level in SPLITS.items():
+        rng, problems = random.Random(split), []
+        for level in LEVELS:
+            while sum(p.level == level for p in problems) < per_level:
+                problem = draw_problem(rng, level, f"{split}-{len(problems):03d}")
+                if problem.question not in seen:
+                    seen.add(problem.question)
+                    problems.append(problem)
+        splits[split] = tuple(problems)
+    return splits
+
+
+def tiny_split(split: str) -> list[TinyProblem]:
+    """The problems of one split, always the same ones, ordered by level."""
+    return list(_all_splits()[split])
+
+
+def tiny_problem(problem_id: str) -> TinyProblem:
+    """The problem with this id, from any split."""
+    return _by_id()[problem_id]
+
+
+@cache
+def _by_id() -> dict[str, TinyProblem]:
+    return {p.id: p for split in _all_splits().values() for p in split}
+
+
+def held_out_questions() -> frozenset[str]:
+    """Questions of all splits: the supervised recipe skips them."""
+    return frozenset(p.question for split in _all_splits().values() for p in split)

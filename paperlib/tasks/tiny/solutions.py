@@ -1,0 +1,163 @@
+"""Worked solutions, right ones and ones with a planted error habit, and how to tell which.
+
+The base model learns from these, so it makes these errors; each thing that is counted has a
+favourite habit, so a prompt's wrong rollouts tend to repeat one error, which is what MEDS is about.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+
+from paperlib.tasks.grading import extract_answer, grade
+from paperlib.tasks.tiny.problems import THINGS, TinyProblem, apply
+
+HABITS = (
+    "wrong_operation",  # + for -, - for +, + for *
+    "dropped_carry",  # adds or subtracts digit by digit, without carry or borrow
+    "skipped_step",  # one event of the story is left out
+    "misread_number",  # a number of the story is read as a neighbour
+    "miscopied_answer",  # right reasoning, another number in the answer
+    "broken_format",  # no answer in the format that was asked for
+)
+CATEGORIES = (*HABITS, "arithmetic_slip", "other")  # everything diagnose can say of a wrong answer
+FAVOURITE = dict(zip(THINGS, HABITS, strict=True))
+FAVOURITE_SHARE = 0.6
+# Share of flawed solutions by level; with the model's own slips the base is right about half the
+# time.
+FLAWED = {1: 0.30, 2: 0.38, 3: 0.45, 4: 0.50}
+
+Step = tuple[int, str, int, int]  # value, operation, operand, result
+_EQUATION = re.compile(r"(\d+)([+\-*])(\d+)=(\d+)")
+_CHECK = re.compile(r"^Let me check:.*$", re.MULTILINE)
+
+
+def without_carry(value: int, op: str, operand: int) -> int | None:
+    """The result digit by digit, no carry or borrow; None for ``*`` or if that changes nothing."""
+    if op == "*":
+        return None
+    tens, ones = apply(value // 10, op, operand // 10), apply(value % 10, op, operand % 10)
+    result = 10 * (tens % 10) + ones % 10
+    return None if result == apply(value, op, operand) else result
+
+
+def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
+    """A completion for the ``tags`` or ``boxed`` prompt: right with probability about
+    1 - FLAWED[level], else with the thing's favourite habit or, less often, another one."""
+    while True:  # a habit that the problem does not admit is drawn again
+        habit = "none"
+        if rng.random() < FLAWED[int(problem.level or 1)]:
+            favourite = FAVOURITE[problem.thing]
+            others = [h for h in HABITS if h != favourite]
+            habit = favourite if rng.random() < FAVOURITE_SHARE else rng.choice(others)
+        completion = write_solution(rng, problem, prompt, habit)
+        if completion is not None:
+            return completion
+
+
+def write_solution(
+    rng: random.Random, problem: TinyProblem, prompt: str, habit: str
+) -> str | None:
+    """A completion that is right (``habit="none"``) or shows this habit; None if it cannot here
+    (this draw has no carry to drop, a single step cannot be skipped...)."""
+    steps = flawed_steps(rng, problem, habit)
+    if steps is None:
+        return None
+    answer = steps[-1][3]
+    if habit == "miscopied_answer":
+        answer = _miscopy(answer)
+    check = rng.random() < (0.15 if habit == "none" else 0.05)
+    return _write(rng, steps, answer, prompt, check=check, broken=habit == "broken_format")
+
+
+def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[Step] | None:
+    """The steps written down under a habit, later ones carried on from the error; None if the
+    problem does not admit the habit or its answer would be right all the same."""
+    plan = [*problem.steps]
+    at = rng.randrange(len(plan))
+    op, operand = plan[at]
+    if habit == "wrong_operation":
+        plan[at] = ({"+": "-", "-": "+", "*": "+"}[op], operand)
+    elif habit == "misread_number":
+        plan[at] = (op, operand + rng.choice((-1, 1)))
+        if plan[at][1] in {problem.start, *(n for _, n in problem.steps)} or plan[at][1] < 2:
+            return None
+    elif habit == "skipped_step":
+        if len(plan) == 1:
+            return None
+        del plan[at]
+    steps, value = [], problem.start
+    for index, (op, operand) in enumerate(plan):
+        result: int | None = apply(value, op, operand)
+        if habit == "dropped_carry" and index == at:
+            result = without_carry(value, op, operand)
+        if result is None or not 0 <= result <= 99:
+            return None
+        steps.append((value, op, operand, result))
+        value = result
+    changes_answer = habit in ("wrong_operation", "misread_number", "skipped_step", "dropped_carry")
+    return None if changes_answer and str(value) == problem.answer else steps
+
+
+def _miscopy(answer: int) -> int:
+    tens, ones = divmod(answer, 10)
+    return 10 * ones + tens if tens and ones and tens != ones else answer + 1
+
+
+def _write(
+    rng: random.Random, steps: list[Step], answer: int, prompt: str, *, check: bool, broken: bool
+) -> str:
+    style = rng.randrange(4)
+    words = ["First,", *["Next,"] * (len(steps) - 2), "Finally,"][: len(steps)]
+    lines = []
+    for number, (value, op, operand, result) in enumerate(steps, start=1):
+        lead = ("", f"Step {number}: ", f"{words[number - 1]} ", "- ")[style]
+        lines.append(f"{lead}{value}{op}{operand}={result}")
+    if check and steps[-1][1] != "*":
+        value, op, operand, result = steps[-1]
+        lines.append(f"Let me check: {result}{'-' if op == '+' else '+'}{operand}={value}")
+    reasoning = "\n".join(lines)
+    if prompt == "tags":
+        end = f"Answer: {answer}\n" if broken else f"<answer>\n{answer}\n</answer>\n"
+        return f"<reasoning>\n{reasoning}\n</reasoning>\n{end}"
+    end = f"The answer is {answer}." if broken else f"\\boxed{{{answer}}}"
+    return f"{reasoning}\n{end}"
+
+
+def diagnose(problem: TinyProblem, completion: str) -> str:
+    """``correct`` or the true error category of a completion, one of :data:`CATEGORIES`.
+
+    Exact for planted errors: the numbers of a problem all differ, so the first step that leaves
+    the true chain shows which habit made it.
+    """
+    if grade(completion, problem.answer):
+        return "correct"
+    answer = extract_answer(completion)
+    if answer is None:
+        return "broken_format"
+    written = [
+        (int(a), op, int(b), int(c))
+        for a, op, b, c in _EQUATION.findall(_CHECK.sub("", completion))
+    ]
+    truth = problem.chain()
+    if not written:
+        return "other"
+    if written == truth:
+        return "miscopied_answer"
+    for (value, op, operand, result), (value0, op0, operand0, result0) in zip(
+        written, truth, strict=False
+    ):
+        if (value, op, operand, result) == (value0, op0, operand0, result0):
+            continue
+        later = truth[truth.index((value0, op0, operand0, result0)) + 1 :]
+        if value != value0:
+            return "misread_number"
+        if (op, operand) == (op0, operand0):
+            carry = result == without_carry(value, op, operand)
+            return "dropped_carry" if carry else "arithmetic_slip"
+        if operand == operand0:
+            return "wrong_operation"
+        if any((op, operand) == step[1:3] for step in later):
+            return "skipped_step"
+        return "misread_number" if op == op0 else "other"
+    return "skipped_step" if len(written) < len(truth) else "other"
