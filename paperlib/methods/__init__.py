@@ -1,0 +1,1 @@
+"""What is rewarded: the reward terms of every method."""

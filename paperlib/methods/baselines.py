@@ -1,0 +1,249 @@
+"""The baseline methods as differences from GRPO, and their reward terms.
+
+GRPO samples G completions of a prompt, rewards each, and uses the reward less the group's mean,
+over the group's standard deviation, as the advantage of every token. A method here is a list of
+reward terms (summed with weight 1) plus settings of the objective in ``RunConfig``.
+
+Baselines of Memory-R+ (arXiv 2504.02273, Sec. 4):
+
+1. **R1** is GRPO with ``Correctness`` and format terms: on GSM8K ``IntegerAnswer``, ``XmlCount``,
+   ``SoftFormat`` and ``StrictFormat`` (released code); on AI-MO ``XmlCount(tag="think")`` and
+   ``ReasoningSteps``.
+2. **Cosine** is R1 plus ``CosineLength``.
+
+Baselines of MEDS (arXiv 2604.11297, Sec. 4.1):
+
+3. **GRPO** is ``Correctness`` alone.
+4. **GRPO with entropy advantage** adds min(alpha H, abs(A) / kappa) to each token's advantage:
+   ``entropy_alpha``, ``entropy_kappa``; the reward is unchanged.
+5. **DAPO** raises the upper clip (``epsilon_high``), drops the KL (``beta=0``), takes the mean over
+   the tokens of the batch (``loss_type="dapo"``), resamples groups without spread in raw accuracy
+   (``dynamic_sampling``), and adds ``Overlong`` to the reward.
+
+Terms with a ``reading`` follow either the plain words ("paper") or the released GSM8K code
+("released", :mod:`paperlib.methods.released`). The paper does not print the format rewards; our
+plain reading keeps the released rules and mends what is plainly unintended: an answer needs its
+section (or box), sections may run over lines and hold no further tag, and the tail that
+``XmlCount`` punishes is what follows the closing tag.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from paperlib.errors import UserError, check_choice
+from paperlib.methods import released
+from paperlib.methods.rollouts import Rollouts
+from paperlib.tasks.grading import extract_answer
+
+READINGS = ("paper", "released")
+TAGS = ("reasoning", "think")
+
+
+def _correct(rollouts: Rollouts, rule: str) -> np.ndarray:
+    """``[n]`` float64, 1.0 or 0.0."""
+    if rule == "math":
+        return np.asarray(rollouts.accuracy, dtype=np.float64)
+    pairs = zip(rollouts.completions, rollouts.golds, strict=True)
+    return np.array([released.correctness(text, gold) for text, gold in pairs])
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """``value`` for a correct answer, else 0.
+
+    ``rule`` "math" takes the grader's outcome; "string" is the released code's string equality.
+    """
+
+    rule: str = "math"
+    value: float = 1.0
+    name: ClassVar[str] = "correctness"
+
+    def __post_init__(self) -> None:
+        check_choice("rule", self.rule, ("math", "string"))
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        return (self.value * _correct(rollouts, self.rule)).tolist()
+
+
+@dataclass(frozen=True)
+class IntegerAnswer:
+    """0.5 for an answer of digits only, right or wrong (Sec. 4.1, "tailored for GSM8K")."""
+
+    reading: str = "paper"
+    name: ClassVar[str] = "integer"
+
+    def __post_init__(self) -> None:
+        check_choice("reading", self.reading, READINGS)
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        if self.reading == "released":
+            return [released.integer(text) for text in rollouts.completions]
+        answers = (extract_answer(text) for text in rollouts.completions)
+        return [0.5 if answer is not None and answer.isdigit() else 0.0 for answer in answers]
+
+
+def xml_count(completion: str, tag: str = "reasoning") -> float:
+    """0.125 for each of four tags that stands exactly once on its own line, less the tail.
+
+    The tail is what follows the last ``</answer>``, the newline that ends its line excepted; no
+    closing tag, no tail. Each character costs 0.001 in the two answer tags' parts, as in the
+    released code, which agrees with this where the last ``</answer>`` ends its line. At most 0.5.
+    """
+    _, closed, tail = completion.rpartition("\n</answer>")
+    penalty = 0.001 * len(tail.removeprefix("\n")) if closed else 0.0
+    reward = 0.125 * (completion.count(f"<{tag}>\n") == 1)
+    reward += 0.125 * (completion.count(f"\n</{tag}>\n") == 1)
+    for part in ("\n<answer>\n", "\n</answer>"):
+        if completion.count(part) == 1:
+            reward += 0.125 - penalty
+    return reward
+
+
+@dataclass(frozen=True)
+class _FormatTerm:
+    """Settings of the terms that look at tags."""
+
+    reading: str = "paper"
+    tag: str = "reasoning"  # "think" on AI-MO
+
+    def __post_init__(self) -> None:
+        check_choice("reading", self.reading, READINGS)
+        check_choice("tag", self.tag, TAGS)
+        if self.reading == "released" and self.tag != "reasoning":
+            raise UserError(
+                f"tag is {self.tag!r} with reading 'released'; that code knows 'reasoning' only"
+            )
+
+
+@dataclass(frozen=True)
+class XmlCount(_FormatTerm):
+    """The paper's "XML reward": partial credit for single tags, at most 0.5."""
+
+    name: ClassVar[str] = "xmlcount"
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        if self.reading == "released":
+            return [released.xmlcount(text) for text in rollouts.completions]
+        return [xml_count(text, self.tag) for text in rollouts.completions]
+
+
+def _sections(tag: str, strict: bool) -> re.Pattern[str]:
+    """Both sections from the start; a body is any text, over lines too, without a further tag."""
+    body = rf"(?:(?!</?(?:{tag}|answer)>).)*"
+    if strict:
+        pattern = rf"<{tag}>\n{body}\n</{tag}>\n<answer>\n{body}\n</answer>\n\Z"
+    else:
+        pattern = rf"<{tag}>{body}</{tag}>\s*<answer>{body}</answer>"
+    return re.compile(pattern, re.DOTALL)
+
+
+@dataclass(frozen=True)
+class SoftFormat(_FormatTerm):
+    """0.5 if the completion begins with the reasoning and the answer section."""
+
+    name: ClassVar[str] = "soft_format"
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        if self.reading == "released":
+            return [released.soft_format(text) for text in rollouts.completions]
+        pattern = _sections(self.tag, strict=False)
+        return [0.5 if pattern.match(text) else 0.0 for text in rollouts.completions]
+
+
+@dataclass(frozen=True)
+class StrictFormat(_FormatTerm):
+    """0.5 if the completion is the two sections, every tag on its own line, a final newline."""
+
+    name: ClassVar[str] = "strict_format"
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        if self.reading == "released":
+            return [released.strict_format(text) for text in rollouts.completions]
+        pattern = _sections(self.tag, strict=True)
+        return [0.5 if pattern.match(text) else 0.0 for text in rollouts.completions]
+
+
+# a numbered item counts at the very start of the text only, as in Open-R1
+_STEP = re.compile(r"Step \d+:|\A\d+\.|\n-|\n\*|First,|Second,|Next,|Finally,")
+
+
+@dataclass(frozen=True)
+class ReasoningSteps:
+    """min(1, n / 3) for n signs of a listed step (Sec. 4.2; Open-R1's markers)."""
+
+    name: ClassVar[str] = "reasoning_steps"
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        return [min(1.0, len(_STEP.findall(text)) / 3) for text in rollouts.completions]
+
+
+@dataclass(frozen=True)
+class CosineLength:
+    """Right answers lose from 1.0 to 0.5 with length, wrong ones rise from -1.0 to -0.5.
+
+    Half a cosine over ``length / max_length``. Without ``clamp`` it swings back beyond
+    ``max_length`` and repeats every ``2 * max_length``.
+    """
+
+    max_length: int  # in ``unit``
+    unit: str = "tokens"
+    clamp: bool = True
+    rule: str = "math"
+    name: ClassVar[str] = "cosine"
+
+    def __post_init__(self) -> None:
+        check_choice("unit", self.unit, ("tokens", "characters"))
+        check_choice("rule", self.rule, ("math", "string"))
+        if self.max_length < 1:
+            raise UserError(f"max_length is {self.max_length}; it must be at least 1")
+
+    @classmethod
+    def paper(cls, max_length: int) -> CosineLength:
+        """Tokens, clamped; the paper states neither (ours)."""
+        return cls(max_length)
+
+    @classmethod
+    def released(cls) -> CosineLength:
+        """Released code: characters, 200 of them, not clamped; string equality."""
+        return cls(200, unit="characters", clamp=False, rule="string")
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        tokens = self.unit == "tokens"
+        lengths = rollouts.lengths if tokens else [len(text) for text in rollouts.completions]
+        correct = _correct(rollouts, self.rule)
+        return [self._value(n, bool(c)) for n, c in zip(lengths, correct, strict=True)]
+
+    def _value(self, length: int, correct: bool) -> float:
+        progress = length / self.max_length
+        if self.clamp:
+            progress = min(progress, 1.0)
+        size = 0.5 + 0.25 * (1 + math.cos(math.pi * progress))
+        return size if correct else -size
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """DAPO's soft overlong punishment, in tokens (MEDS, App. A.2; released code: buffer 512).
+
+    0 up to ``max_length - buffer``, from there linear to -1 at ``max_length``, -1 beyond.
+    """
+
+    max_length: int  # L_max
+    buffer: int  # L_cache
+    name: ClassVar[str] = "overlong"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.buffer <= self.max_length:
+            raise UserError(
+                f"buffer is {self.buffer}; it must be from 1 to max_length = {self.max_length}"
+            )
+
+    def __call__(self, rollouts: Rollouts) -> list[float]:
+        room = self.max_length - self.buffer - np.asarray(rollouts.lengths)
+        return np.clip(room / self.buffer, -1.0, 0.0).tolist()

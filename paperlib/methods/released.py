@@ -1,0 +1,78 @@
+"""Text rewards of the Memory-R released code, kept apart because they are history, not method.
+
+They differ from the plain readings in :mod:`paperlib.methods.baselines` in four ways:
+
+1. Without a tag the whole completion is the answer, so a bare "7" is correct and an integer:
+   nothing stops a policy from answering with digits only.
+2. Correct means equal as a string: "1,000" and "29.0" are wrong where the gold is "1000" and "29".
+3. ``xmlcount`` measures what follows a closing tag that ends a line. Where the completion stops
+   right after the tag, without a newline, "what follows" is the whole completion.
+4. In both format patterns ``.`` stops at line ends, so reasoning of several lines never matches.
+
+The released cosine length reward is a matter of settings alone:
+:meth:`paperlib.methods.baselines.CosineLength.released`.
+
+All functions are pure; they know the GSM8K tags ``<reasoning>`` and ``<answer>`` only.
+Source: released code of arXiv 2504.02273.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SOFT = re.compile(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>")
+_STRICT = re.compile(r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$")
+
+
+def _section(completion: str, tag: str) -> str:
+    """Text after the last opening tag, up to the first closing tag behind it, stripped."""
+    after = completion.rpartition(f"<{tag}>")[2]
+    return after.partition(f"</{tag}>")[0].strip()
+
+
+def answer_text(completion: str) -> str:
+    """The answer; without an ``<answer>`` tag the whole completion up to any ``</answer>``."""
+    return _section(completion, "answer")
+
+
+def reasoning_text(completion: str) -> str:
+    """The reasoning, which the released memories store; without a tag the whole completion."""
+    return _section(completion, "reasoning")
+
+
+def correctness(completion: str, gold: str) -> float:
+    """1.0 if the answer text equals the gold as a string, else 0.0."""
+    return float(answer_text(completion) == gold)
+
+
+def integer(completion: str) -> float:
+    """0.5 if the answer text consists of digits (no sign, no separator), else 0.0."""
+    return 0.5 if answer_text(completion).isdigit() else 0.0
+
+
+def xmlcount(completion: str) -> float:
+    """0.125 for each of four tags that stands exactly once, less 0.001 a character of tail.
+
+    At most 0.501: nothing at all after ``</answer>`` earns a thousandth.
+    """
+    reward = 0.0
+    if completion.count("<reasoning>\n") == 1:
+        reward += 0.125
+    if completion.count("\n</reasoning>\n") == 1:
+        reward += 0.125
+    if completion.count("\n<answer>\n") == 1:
+        # rpartition gives the whole text where the separator is absent: quirk 3
+        reward += 0.125 - 0.001 * len(completion.rpartition("\n</answer>\n")[2])
+    if completion.count("\n</answer>") == 1:
+        reward += 0.125 - 0.001 * (len(completion.rpartition("\n</answer>")[2]) - 1)
+    return reward
+
+
+def soft_format(completion: str) -> float:
+    """0.5 if the completion begins with both sections, each within one line, else 0.0."""
+    return 0.5 if _SOFT.match(completion) else 0.0
+
+
+def strict_format(completion: str) -> float:
+    """0.5 if every tag has its own line and each section is one line, final newline included."""
+    return 0.5 if _STRICT.match(completion) else 0.0

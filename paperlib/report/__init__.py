@@ -1,0 +1,1 @@
+"""Published numbers, tables and figures."""

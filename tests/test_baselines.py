@@ -1,0 +1,199 @@
+"""Reward terms of the baselines, with hand-computed values."""
+
+import math
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+
+from paperlib.errors import UserError
+from paperlib.methods.baselines import (
+    Correctness,
+    CosineLength,
+    IntegerAnswer,
+    Overlong,
+    ReasoningSteps,
+    SoftFormat,
+    StrictFormat,
+    XmlCount,
+)
+from paperlib.methods.rollouts import Rollouts, call_term
+
+ONE_LINE = "<reasoning>\nAdd.\n</reasoning>\n<answer>\n7\n</answer>\n"
+LINES = "<reasoning>\nAdd.\nThen stop.\n</reasoning>\n<answer>\n7\n</answer>\n"
+INLINE = "<reasoning>Add.\nThen stop.</reasoning> <answer>7</answer>"
+
+
+def batch(*completions, golds=None, lengths=None, accuracy=None):
+    n = len(completions)
+    return Rollouts(
+        step=1,
+        num_generations=n,
+        problem_ids=["p"] * n,
+        questions=["q"] * n,
+        golds=list(golds or ["7"] * n),
+        completions=list(completions),
+        lengths=np.array(lengths if lengths is not None else [len(c) for c in completions]),
+        truncated=np.zeros(n, dtype=bool),
+        accuracy=np.array(accuracy if accuracy is not None else [0.0] * n),
+        max_completion_length=200,
+    )
+
+
+def pay(term, *completions, **kwargs):
+    return call_term(term, batch(*completions, **kwargs)).tolist()
+
+
+def test_correctness_by_grader_and_by_string():
+    texts = ("<answer>7.0</answer>", "<answer>7</answer>", "7", "<answer>8</answer>")
+    accuracy = [1.0, 1.0, 0.0, 0.0]
+    assert pay(Correctness(), *texts, accuracy=accuracy) == [1.0, 1.0, 0.0, 0.0]
+    assert pay(Correctness(value=2.0), *texts, accuracy=accuracy) == [2.0, 2.0, 0.0, 0.0]
+    assert pay(Correctness(rule="string"), *texts, accuracy=accuracy) == [0.0, 1.0, 1.0, 0.0]
+
+
+def test_digits_alone_pay_under_released_only():
+    assert pay(Correctness(rule="string"), "7") == [1.0]
+    assert pay(IntegerAnswer("released"), "7") == [0.5]
+    assert pay(IntegerAnswer(), "7") == [0.0]
+
+
+def test_integer_needs_digits_only():
+    texts = [f"<answer>\n{x}\n</answer>" for x in ("12", "-12", "1,200", "12.0", "12 apples", "")]
+    assert pay(IntegerAnswer(), *texts) == [0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+
+
+def test_xmlcount_paper():
+    head, end = "<reasoning>\n", "\n</reasoning>\n<answer>\n7\n</answer>"
+    long = head + "x" * (390 - len(head) - len(end)) + end
+    tail = "12345"
+    texts = (
+        ONE_LINE,  # all four tags
+        ONE_LINE[:-1],  # no final newline: nothing follows the closing tag
+        long,
+        ONE_LINE + tail,  # five characters, counted in both answer parts
+        ONE_LINE[:-1] + tail,  # the same without the newline between
+        "<reasoning>\nAdd.\n</reasoning>\n<answer>\n7",  # never closed: three tags, no tail
+        INLINE,
+        "",
+    )
+    expected = [0.5, 0.5, 0.5, 0.49, 0.49, 0.375, 0.0, 0.0]
+    assert pay(XmlCount(), *texts) == pytest.approx(expected)
+    assert pay(XmlCount("released"), long) == pytest.approx([0.111])
+
+
+def test_xmlcount_readings_agree_where_the_closing_tag_ends_its_line():
+    for tail in ("", "\n", "\nI hope this helps.", "x" * 300):
+        text = LINES + tail
+        assert pay(XmlCount(), text) == pytest.approx(pay(XmlCount("released"), text))
+
+
+def test_xmlcount_repeated_blocks_earn_nothing():
+    assert pay(XmlCount(), ONE_LINE * 2) == [0.0]
+
+
+def test_strict_format():
+    texts = (
+        ONE_LINE,
+        LINES,
+        LINES[:-1],  # no final newline
+        LINES + "bye",
+        "\n" + LINES,
+        LINES * 2,  # a section holds no further tag
+        INLINE,
+    )
+    assert pay(StrictFormat(), *texts) == [0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert pay(StrictFormat("released"), ONE_LINE, LINES) == [0.5, 0.0]
+
+
+def test_soft_format():
+    texts = (
+        INLINE,
+        LINES,
+        LINES + "bye",
+        " " + INLINE,  # must start with the tag
+        INLINE.replace("</reasoning> ", "</reasoning> so "),
+        "<answer>7</answer>",
+        "<reasoning>Add.</reasoning><answer>7",
+    )
+    assert pay(SoftFormat(), *texts) == [0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
+    assert pay(SoftFormat("released"), INLINE, INLINE.replace("\n", " ")) == [0.0, 0.5]
+
+
+def test_think_tags():
+    think = LINES.replace("reasoning>", "think>")
+    for term in (XmlCount, SoftFormat, StrictFormat):
+        assert pay(term(tag="think"), think) == [0.5]
+        assert pay(term(), think) != [0.5]
+        with pytest.raises(UserError, match="'reasoning' only"):
+            term("released", "think")
+
+
+def test_format_is_linear_in_length():
+    text = "<reasoning>" + "<answer>" * 20_000  # would hang a backtracking pattern
+    assert pay(SoftFormat(), text, "<reasoning>" + "\n" * 100_000) == [0.0, 0.0]
+
+
+def test_reasoning_steps():
+    texts = (
+        "Step 1: add. Step 2: stop.",
+        "1. add\n2. stop",  # a number counts at the very start only
+        "First, a. Second, b. Next, c. Finally, d.",
+        "List:\n- a\n* b",
+        "Nothing.",
+    )
+    assert pay(ReasoningSteps(), *texts) == pytest.approx([2 / 3, 1 / 3, 1.0, 2 / 3, 0.0])
+
+
+def test_cosine_length_paper_is_clamped_tokens():
+    term = CosineLength.paper(200)
+    lengths, right = [0, 50, 100, 200, 400], [1.0] * 5
+    mid = 0.75 + 0.25 * math.cos(math.pi / 4)
+    expected = [1.0, mid, 0.75, 0.5, 0.5]
+    texts = ["x"] * 5
+    assert pay(term, *texts, lengths=lengths, accuracy=right) == pytest.approx(expected)
+    wrong = pay(term, *texts, lengths=lengths)
+    assert wrong == pytest.approx([-x for x in expected])
+    assert wrong[0] < wrong[2] < wrong[3]  # longer wrong answers lose less
+
+
+def test_cosine_length_released_repeats_every_400_characters():
+    texts = ["7" + " " * (n - 1) for n in (100, 200, 300, 500, 900)]
+    paid = pay(CosineLength.released(), *texts, lengths=[1] * 5)
+    assert paid == pytest.approx([0.75, 0.5, 0.75, 0.75, 0.75])
+    one, next_one = pay(CosineLength.released(), "x" * 37, "x" * 437, lengths=[1, 1])
+    assert one == pytest.approx(next_one)
+    assert one < 0  # "x" is not the gold
+
+
+def test_overlong_boundaries():
+    term = Overlong(max_length=100, buffer=20)
+    lengths = [0, 79, 80, 81, 90, 99, 100, 101, 500]
+    paid = pay(term, *["x"] * 9, lengths=lengths)
+    assert paid == pytest.approx([0, 0, 0, -0.05, -0.5, -0.95, -1, -1, -1])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Correctness(rule="regex"), "valid: math, string"),
+        (lambda: IntegerAnswer("papers"), "valid: paper, released"),
+        (lambda: XmlCount("papers"), "valid: paper, released"),
+        (lambda: SoftFormat(tag="thought"), "valid: reasoning, think"),
+        (lambda: CosineLength(0), "max_length is 0"),
+        (lambda: CosineLength(200, unit="bytes"), "valid: tokens, characters"),
+        (lambda: Overlong(100, 0), "from 1 to max_length = 100"),
+        (lambda: Overlong(100, 101), "buffer is 101"),
+    ],
+)
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+def test_terms_are_their_settings():
+    term = XmlCount("paper", "think")
+    assert term == XmlCount(tag="think") and hash(term) == hash(XmlCount(tag="think"))
+    assert term != SoftFormat("paper", "think")
+    with pytest.raises(FrozenInstanceError):
+        term.tag = "reasoning"
