@@ -1,0 +1,64 @@
+"""EvalSettings: everything that decides what an evaluation measures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paperlib.errors import UserError, check_choice
+from paperlib.tasks.prompts import SYSTEM_PROMPTS
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """One way to evaluate a checkpoint; equal settings give equal results on CPU.
+
+    There are no defaults: two evaluations that differ in a setting nobody wrote down are the
+    commonest reason why published numbers cannot be compared.
+    """
+
+    task: str  # lm-eval task, a file in evaluation/tasks: "tiny_validation", "tiny_test"...
+    samples: int  # n, responses per problem
+    temperature: float  # 0 = greedy
+    top_p: float
+    max_completion_length: int  # tokens
+    seed: int  # of the sampling, not of the training
+    prompt: str  # a name in tasks.prompts.SYSTEM_PROMPTS
+    batch_prompts: int  # prompts sampled together; part of the settings since it moves the draws
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "top_p"):  # 1 and 1.0 are one setting and must hash alike
+            object.__setattr__(self, name, float(getattr(self, name)))
+        check_choice("prompt", self.prompt, SYSTEM_PROMPTS)
+        for name in ("samples", "max_completion_length", "batch_prompts"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.temperature >= 0 or not 0 < self.top_p <= 1:
+            raise UserError(
+                f"temperature {self.temperature} must be 0 (greedy) or above, and "
+                f"top_p {self.top_p} in (0, 1]"
+            )
+        if self.temperature == 0 and self.samples > 1:
+            raise UserError(
+                f"samples is {self.samples} at temperature 0; greedy responses are all alike, so "
+                "samples must be 1"
+            )
+        if not 0 <= self.seed < 2**63:
+            raise UserError(f"seed is {self.seed}; it must be in 0..2**63 - 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @property
+    def hash(self) -> str:
+        """Ten hex digits of the SHA-256 of the settings; the same in every process."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    @property
+    def name(self) -> str:
+        """``<task>-n<samples>-t<temperature>-<hash>``, safe as a file name."""
+        return f"{self.task}-n{self.samples}-t{self.temperature}-{self.hash}"

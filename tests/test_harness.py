@@ -1,0 +1,284 @@
+import io
+import json
+import random
+import re
+import socket
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from paperlib.errors import UserError
+from paperlib.evaluation.harness import TASKS, evaluate, summarise, task_names
+from paperlib.evaluation.settings import EvalSettings
+from paperlib.tasks.data import load_problems
+
+SETTINGS = EvalSettings(
+    task="tiny_smoke",
+    samples=4,
+    temperature=1.0,
+    top_p=1.0,
+    max_completion_length=300,
+    seed=0,
+    prompt="tags",
+    batch_prompts=3,
+)
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def test_settings_hash_is_stable_and_sees_every_field():
+    assert SETTINGS.hash == "2cdb9de599"
+    assert SETTINGS.hash == replace(SETTINGS, temperature=1, top_p=1).hash
+    changed = {"task": "tiny_test", "samples": 5, "temperature": 0.5, "top_p": 0.5, "seed": 1,
+               "max_completion_length": 301, "prompt": "boxed", "batch_prompts": 4}
+    assert changed.keys() == SETTINGS.to_dict().keys()
+    others = {replace(SETTINGS, **{name: value}).hash for name, value in changed.items()}
+    assert len(others | {SETTINGS.hash}) == len(changed) + 1
+    assert EvalSettings(**json.loads(json.dumps(SETTINGS.to_dict()))) == SETTINGS
+
+
+def test_settings_name_is_a_file_name():
+    assert SETTINGS.name == f"tiny_smoke-n4-t1.0-{SETTINGS.hash}"
+    assert re.fullmatch(r"[\w.-]+", replace(SETTINGS, temperature=1 / 3).name)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"samples": 0}, "samples is 0"),
+        ({"temperature": 0.0}, "samples must be 1"),
+        ({"temperature": -0.1}, "temperature -0.1"),
+        ({"temperature": float("nan")}, "temperature nan"),
+        ({"top_p": 0.0}, "top_p 0.0"),
+        ({"top_p": 1.1}, "top_p 1.1"),
+        ({"max_completion_length": 0}, "max_completion_length is 0"),
+        ({"batch_prompts": 0}, "batch_prompts is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"prompt": "plain"}, "valid: tags, boxed"),
+    ],
+)
+def test_settings_refuse(change, named):
+    with pytest.raises(UserError, match=re.escape(named)):
+        replace(SETTINGS, **change)
+
+
+def test_greedy_takes_one_sample():
+    assert replace(SETTINGS, temperature=0, samples=1).name.startswith("tiny_smoke-n1-t0.0-")
+
+
+# --- through lm-eval -----------------------------------------------------------------------------
+
+
+class LetterTokenizer:
+    """One token per character; token 0 ends."""
+
+    eos_token_id = pad_token_id = 0
+
+    def apply_chat_template(self, messages, **_):
+        return self.encode("\n".join(m["content"] for m in messages))
+
+    def encode(self, text):
+        return [ord(c) % 128 for c in text]
+
+    def batch_decode(self, rows, skip_special_tokens):
+        assert skip_special_tokens
+        return ["".join(chr(i) for i in row if i) for row in rows]
+
+
+def responses_to(gold):
+    """One wrong, two right, one wrong; stop strings inside, and the last one cut by the limit."""
+    return [
+        f"<reasoning>\nEasy.\n</reasoning>\n<answer>\n{gold}0\n</answer>",
+        f"<reasoning>\nThe Question:\n\nProblem:\n\n</reasoning>\n<answer>\n{gold}\n</answer>",
+        f"<answer>{gold}</answer>",
+        "<reasoning>\nWait, " * 3,
+    ]
+
+
+def global_draws():
+    """What the global generators would draw next; draws nothing."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    draws = random.random(), np.random.rand(), torch.rand(1).item()
+    random.setstate(states[0]), np.random.set_state(states[1]), torch.set_rng_state(states[2])
+    return draws
+
+
+@pytest.fixture(scope="module")
+def run():
+    """One evaluation by the real lm-eval of a sampler with known responses, offline and watched."""
+    golds = {p.question: p.answer for p in load_problems("tiny-smoke")}
+    tokenizer, calls = LetterTokenizer(), []
+
+    def sample(model, prompt_ids, num_generations, *, generator, **settings):
+        calls.append({"prompts": len(prompt_ids), "n": num_generations, **settings})
+        questions = ["".join(map(chr, ids)).split("\n")[-1] for ids in prompt_ids]
+        texts = [text for question in questions for text in responses_to(golds[question])]
+        cut = torch.tensor([text.endswith("Wait, ") for text in texts])
+        ids = [tokenizer.encode(t) + ([] if c else [0]) for t, c in zip(texts, cut, strict=True)]
+        return SimpleNamespace(completion_ids=ids, truncated=cut)
+
+    def no_network(*_):
+        raise AssertionError("the network was used")
+
+    model = SimpleNamespace(
+        device=torch.device("cpu"), generation_config=SimpleNamespace(eos_token_id=[0, 7])
+    )
+    out, err = io.StringIO(), io.StringIO()
+    before = global_draws()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr("paperlib.rl.policy.load_policy", lambda name, device: (model, tokenizer))
+        patch.setattr("paperlib.evaluation.adapter.sample_groups", sample)
+        patch.setattr(socket.socket, "connect", no_network)
+        patch.setattr(socket, "getaddrinfo", no_network)
+        result = evaluate("tiny", SETTINGS, progress=False)
+    return SimpleNamespace(
+        result=result,
+        calls=calls,
+        printed=out.getvalue() + err.getvalue(),
+        generators_untouched=before == global_draws(),
+    )
+
+
+def test_every_response_is_kept_graded_and_scored_under_its_own_name(run):
+    golds = {p.id: p.answer for p in load_problems("tiny-smoke")}
+    assert run.result["metrics"] == {"first": 0.0, "avg@4": 0.5, "pass@4": 1.0}
+    assert [p["id"] for p in run.result["problems"]] == list(golds)
+    for problem in run.result["problems"]:
+        assert problem["grades"] == [0, 1, 1, 0]
+        assert (problem["n"], problem["correct"]) == (4, 2)
+        assert problem["responses"] == responses_to(golds[problem["id"]])
+
+
+def test_levels_truncation_and_lengths_are_recorded(run):
+    problems = run.result["problems"]
+    assert [p["level"] for p in problems] == [p.level for p in load_problems("tiny-smoke")]
+    assert {p["truncated"] for p in problems} == {1}  # the one cut by the limit, and only that one
+    texts = problems[0]["responses"]
+    tokens = sum(map(len, texts)) + 3  # three of the four end with an end token
+    assert problems[0]["mean_length"] == tokens / 4
+
+
+def test_prompts_are_sampled_once_with_every_setting_explicit(run):
+    count = len(load_problems("tiny-smoke"))
+    assert [call["prompts"] for call in run.calls] == [3] * (count // 3) + [count % 3]
+    for call in run.calls:
+        assert call["n"] == 4
+        assert (call["temperature"], call["top_p"]) == (1.0, 1.0)
+        assert call["max_completion_length"] == 300
+        assert call["eos_token_ids"] == {0, 7}
+        assert call["pad_token_id"] == 0
+    assert run.result["generation_kwargs"] == {
+        "until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "max_gen_toks": 300,
+    }
+    assert run.result["settings"] == SETTINGS.to_dict()
+    assert run.result["versions"].keys() == {"lm_eval", "transformers", "torch"}
+
+
+def test_evaluation_is_quiet_leaves_global_generators_alone_and_stores_as_json(run):
+    assert run.printed == ""
+    assert run.generators_untouched
+    assert json.loads(json.dumps(run.result)) == run.result
+
+
+def test_lm_eval_finds_exactly_the_tasks_that_are_named():
+    from paperlib.evaluation.harness import _task_manager
+
+    assert task_names() == ["tiny_smoke", "tiny_test", "tiny_validation"]
+    assert _task_manager().all_tasks == task_names()
+
+
+def test_stop_strings_are_refused():
+    from paperlib.evaluation.adapter import SamplerLM
+
+    lm = SamplerLM(SimpleNamespace(device="cpu"), LetterTokenizer(), prompt="tags", seed=0,
+                   batch_prompts=1, stderr=io.StringIO(), progress=False)
+    request = SimpleNamespace(repeats=1, args=("1 + 1?", {"until": ["\n\n"]}), task_name="other")
+    with pytest.raises(UserError, match="task 'other' has stop strings"):
+        lm.generate_until([request])
+
+
+def test_same_seed_same_responses_through_the_real_sampler(monkeypatch):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(
+            LlamaConfig(vocab_size=128, hidden_size=16, intermediate_size=16,
+                        num_hidden_layers=1, num_attention_heads=2, eos_token_id=0)
+        )
+    monkeypatch.setattr(
+        "paperlib.rl.policy.load_policy", lambda name, device: (model, LetterTokenizer())
+    )
+    settings = replace(SETTINGS, samples=2, max_completion_length=6)
+
+    def responses(settings):
+        result = evaluate("tiny", settings, progress=False)
+        return [p["responses"] for p in result["problems"]]
+
+    first = responses(settings)
+    assert first == responses(settings)
+    assert first != responses(replace(settings, seed=1))
+    greedy = replace(settings, samples=1, temperature=0)
+    assert responses(greedy) == responses(replace(greedy, seed=1))
+
+
+# --- before any work -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "task", "named"),
+    [
+        ("tiny", "tiny_tset", "valid: tiny_smoke, tiny_test, tiny_validation"),
+        (TASKS / "nowhere", "tiny_smoke", "does not exist"),
+        ("runs/tiny/a/checkpoints/000015", "tiny_smoke", "does not exist"),
+        ("./nowhere", "tiny_smoke", "does not exist"),
+        (TASKS, "tiny_smoke", "has no config.json"),
+    ],
+)
+def test_mistakes_are_named_before_anything_is_loaded(monkeypatch, checkpoint, task, named):
+    monkeypatch.setattr("paperlib.rl.policy.load_policy", None)
+    with pytest.raises(UserError, match=named):
+        evaluate(checkpoint, replace(SETTINGS, task=task))
+
+
+# --- summary -------------------------------------------------------------------------------------
+
+
+def stored_result(*problems):
+    rows = [
+        {"id": str(i), "level": level, "n": len(grades), "correct": sum(grades), "grades": grades,
+         "truncated": truncated, "mean_length": length}
+        for i, (level, grades, truncated, length) in enumerate(problems)
+    ]
+    return {"settings": SETTINGS.to_dict(), "problems": rows}
+
+
+def test_summary_by_hand():
+    result = stored_result(
+        (1, [1, 1, 1, 1], 0, 10.0), (1, [0, 1, 0, 0], 1, 20.0), (2, [0, 0, 0, 0], 3, 30.0)
+    )
+    summary = summarise(result, [1, 2, 4])
+    assert summary["truncated"] == pytest.approx(4 / 12)
+    assert summary["mean_length"] == pytest.approx(20.0)
+    assert summary["first"] == pytest.approx(1 / 3)
+    values = {k: {name: row["value"] for name, row in summary[f"pass@{k}"].items()}
+              for k in (1, 2, 4)}
+    assert values[1] == pytest.approx({"all": 1.25 / 3, "1": 0.625, "2": 0.0})
+    assert values[2] == pytest.approx({"all": 1.5 / 3, "1": 0.75, "2": 0.0})
+    assert values[4] == pytest.approx({"all": 2 / 3, "1": 1.0, "2": 0.0})
+    everything = summary["pass@1"]["all"]
+    assert everything["problems"] == 3
+    assert 0 <= everything["low"] <= everything["value"] <= everything["high"] <= 1
+    assert summary == summarise(json.loads(json.dumps(result)), [1, 2, 4])
+
+
+def test_summary_refuses_k_above_n_and_needs_no_levels():
+    result = stored_result((None, [0, 1, 0, 0], 0, 10.0))
+    assert summarise(result, [1])["pass@1"].keys() == {"all"}
+    with pytest.raises(UserError, match="pass@5 cannot be estimated from n = 4"):
+        summarise(result, [5])
