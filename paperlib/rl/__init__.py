@@ -1,0 +1,1 @@
+"""How a policy is trained: sampling, objective, loop, checkpoints."""

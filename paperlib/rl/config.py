@@ -1,0 +1,134 @@
+"""RunConfig: everything that decides what a training run computes, in the field's names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any
+
+from paperlib.errors import UserError, check_choice
+
+LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
+SCHEDULES = ("constant_with_warmup", "cosine")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run. Equal configs give equal runs (bit-identical on CPU).
+
+    Names are TRL's where TRL has the setting; batch sizes count prompts. ``terms`` are the reward
+    terms (frozen dataclasses, summed with weight 1): a method is its terms plus the objective.
+    """
+
+    # what is trained
+    paper: str  # "memory_r" or "meds"
+    method: str  # the row of the paper's table
+    profile: str
+    seed: int
+    model: str  # "tiny", a folder or a hub id
+    dataset: str  # a name that tasks.data.load_problems knows
+    prompt: str  # a name in tasks.prompts.SYSTEM_PROMPTS
+    terms: tuple[Any, ...]
+    preset: str = "paper"
+
+    # rollouts
+    max_steps: int = 60  # generation steps; 0 = the base model
+    prompts_per_step: int = 8
+    num_generations: int = 16  # G
+    max_prompt_length: int = 256  # tokens
+    max_completion_length: int = 200  # tokens
+    temperature: float = 1.0
+    top_p: float = 1.0
+    dynamic_sampling: bool = False  # DAPO: groups without spread in raw accuracy are resampled
+    max_generation_batches: int = 10  # bound of the resampling in one step
+    max_empty_steps: int = 5  # a run without any mixed group for so many steps ends
+
+    # objective
+    loss_type: str = "grpo"
+    epsilon: float = 0.2
+    epsilon_high: float = 0.2
+    dual_clip: float | None = None  # MEDS released code: 10
+    beta: float = 0.0  # weight of the KL to the initial model
+    scale_rewards: bool = True  # divide advantages by the group's standard deviation
+    advantage_epsilon: float = 1e-4
+    entropy_alpha: float = 0.0  # entropy advantage, 0 = off
+    entropy_kappa: float = 2.0
+    mask_truncated_completions: bool = False
+    mini_batches: int = 1  # updates per generation batch
+
+    # optimiser
+    learning_rate: float = 1e-6
+    lr_scheduler_type: str = "constant_with_warmup"  # or "cosine"
+    warmup_steps: int = 0  # in generation steps
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+
+    # machine
+    precision: str = "fp32"  # or "bf16": autocast, weights stay float32
+    gradient_checkpointing: bool = False
+    micro_batch_tokens: int = 8192  # padded tokens of one forward pass with gradient
+    save_steps: int = 15  # generation steps between checkpoints
+
+    extra: dict[str, Any] = field(default_factory=dict, hash=False)  # notes for the record
+
+    def __post_init__(self) -> None:
+        check_choice("loss_type", self.loss_type, LOSS_TYPES)
+        check_choice("precision", self.precision, ("fp32", "bf16"))
+        check_choice("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
+        check_choice("preset", self.preset, ("paper", "released"))
+        if self.num_generations < 2:
+            raise UserError(
+                f"num_generations is {self.num_generations}; a group needs at least 2 completions"
+            )
+        for name in ("prompts_per_step", "max_prompt_length", "max_completion_length",
+                     "max_generation_batches", "max_empty_steps", "mini_batches", "save_steps",
+                     "micro_batch_tokens"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.max_steps < 0:
+            raise UserError(f"max_steps is {self.max_steps}; it must be 0 (base model) or more")
+        if self.prompts_per_step % self.mini_batches:
+            raise UserError(
+                f"mini_batches is {self.mini_batches}; it must divide "
+                f"prompts_per_step = {self.prompts_per_step}"
+            )
+        if self.temperature <= 0 or not 0 < self.top_p <= 1:
+            raise UserError(
+                f"temperature {self.temperature} must be above 0 and top_p {self.top_p} in (0, 1]"
+            )
+        if self.max_steps and not self.terms:
+            raise UserError(f"method {self.method!r} has no reward terms")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; each reward term is ``{"term": class name, **its fields}``."""
+        out: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            out[item.name] = [term_to_dict(t) for t in value] if item.name == "terms" else value
+        return out
+
+    @property
+    def hash(self) -> str:
+        """Ten hex digits of the SHA-256 of the config; the same in every process."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    @property
+    def name(self) -> str:
+        """``<paper>-<method>-s<seed>-<hash>``: the run's folder name, safe on every file system."""
+        slug = "".join(c if c.isalnum() else "-" for c in self.method.lower().replace("+", "-plus"))
+        return f"{self.paper}-{slug.strip('-')}-s{self.seed}-{self.hash}"
+
+
+def term_to_dict(term: Any) -> dict[str, Any]:
+    """A reward term as JSON values. Raises UserError if it is not a dataclass instance."""
+    if not is_dataclass(term) or isinstance(term, type):
+        raise UserError(
+            f"reward term {term!r} is not a dataclass instance; its fields are its settings, and "
+            "the run's name is made from them"
+        )
+    return {"term": type(term).__name__, **asdict(term)}

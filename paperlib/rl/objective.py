@@ -1,0 +1,198 @@
+"""The objective as pure functions: advantages, the clipped policy loss, the learning rate.
+
+Read ``policy_loss`` from top to bottom for the whole update. GRPO (Shao et al. 2024) is the plain
+text; lines marked DAPO, Dr. GRPO, ENTROPY ADVANTAGE or DUAL CLIP are where the variants differ.
+
+Shapes: ``n`` completions of one generation batch, groups of ``num_generations`` next to each
+other; ``B`` completions of one micro-batch; ``T`` tokens of its widest completion.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from paperlib.errors import UserError, check_choice
+
+# exp(20) = 4.9e8: far outside any trust region, far inside float32
+MAX_LOG_RATIO = 20.0
+
+
+def groups_without_spread(values: Tensor, num_generations: int) -> Tensor:
+    """Which groups have one and the same value for all completions; ``[groups]`` bool.
+
+    Compares the largest value with the smallest: the floating-point standard deviation of
+    16 x 0.7 is not 0. DAPO drops such groups by raw accuracy, and they have no advantage.
+
+    Args:
+        values: ``[n]``.
+
+    Raises:
+        UserError: ``n`` is not a multiple of ``num_generations``, or groups of one.
+    """
+    groups = _by_group(values, num_generations)
+    return groups.amax(1) == groups.amin(1)
+
+
+def group_advantages(
+    rewards: Tensor, num_generations: int, *, scale_rewards: bool, advantage_epsilon: float
+) -> Tensor:
+    """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group.
+
+    ``std`` divides by G - 1, as TRL and verl do. Exactly 0 in groups without spread.
+
+    Args:
+        rewards: ``[n]``; computed in float64.
+        scale_rewards: ``False`` leaves out the division.
+
+    Returns:
+        ``[n]`` float32.
+
+    Raises:
+        UserError: ``n`` is not a multiple of ``num_generations``, or groups of one.
+    """
+    groups = _by_group(rewards.double(), num_generations)
+    advantages = groups - groups.mean(1, keepdim=True)
+    if scale_rewards:  # Dr. GRPO: scale_rewards=False
+        advantages = advantages / (groups.std(1, keepdim=True, correction=1) + advantage_epsilon)
+    flat = groups_without_spread(rewards, num_generations)
+    return advantages.masked_fill(flat[:, None], 0.0).flatten().float()
+
+
+def _by_group(values: Tensor, num_generations: int) -> Tensor:
+    if num_generations < 2:
+        raise UserError(
+            f"num_generations is {num_generations}; a group needs at least 2 completions"
+        )
+    if values.dim() != 1 or len(values) % num_generations:
+        raise UserError(
+            f"values of shape {tuple(values.shape)} do not split into groups of {num_generations}; "
+            "expected one value per completion and whole groups"
+        )
+    return values.reshape(-1, num_generations)
+
+
+def add_entropy_advantage(
+    advantages: Tensor, entropy: Tensor, *, alpha: float, kappa: float
+) -> Tensor:
+    """ENTROPY ADVANTAGE (Cheng et al. 2025): ``A_t = A + min(alpha H_t, |A| / kappa)``.
+
+    The cap keeps the sign of ``A`` for ``kappa > 1``. The entropy carries no gradient.
+
+    Args:
+        advantages: ``[B]``.
+        entropy: ``[B, T]`` of each token's distribution, in nats.
+
+    Returns:
+        ``[B, T]``.
+    """
+    per_row = advantages[:, None]
+    return per_row + torch.minimum(alpha * entropy.detach(), per_row.abs() / kappa)
+
+
+def policy_loss(
+    logps: Tensor,
+    old_logps: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    *,
+    epsilon: float,
+    epsilon_high: float,
+    loss_type: str,
+    num_sequences: int,
+    num_tokens: int,
+    max_completion_length: int,
+    beta: float = 0.0,
+    ref_logps: Tensor | None = None,
+    dual_clip: float | None = None,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of one micro-batch, normalised by the totals of its mini-batch.
+
+    The losses of the micro-batches of a mini-batch therefore *sum* to the loss of the mini-batch,
+    however it is cut.
+
+    Args:
+        logps: ``[B, T]`` log-probabilities under the policy, with gradient.
+        old_logps: ``[B, T]`` under the policy that sampled.
+        advantages: ``[B]``, or ``[B, T]`` with the entropy advantage.
+        mask: ``[B, T]`` bool or 0/1, the real completion tokens. A row or a batch may be empty.
+        loss_type: ``grpo``, ``dapo`` or ``dr_grpo``.
+        num_sequences: completions in the mini-batch.
+        num_tokens: real completion tokens in the mini-batch.
+        beta, ref_logps: weight of the KL to the reference policy and its ``[B, T]`` logps.
+        dual_clip: bound on the loss of tokens with negative advantage, in units of ``|A|``.
+
+    Returns:
+        The loss, a scalar, and detached scalars: the sums over tokens ``tokens``,
+        ``clipped_low``, ``clipped_high``, ``dual_clipped``, ``ratio``, ``kl``, ``kl_clamped``
+        and the maximum ``ratio_max`` (0 if there is no token).
+
+    Raises:
+        UserError: unknown ``loss_type``; ``beta`` without ``ref_logps``.
+    """
+    check_choice("loss_type", loss_type, ("grpo", "dapo", "dr_grpo"))
+    mask = mask.bool()
+    advantages = advantages[:, None] if advantages.dim() == 1 else advantages
+
+    # Clamped because an overflow to infinity turns the gradient of the branch that min() does not
+    # choose into 0 * inf; masked because padding may hold anything.
+    log_ratio = (logps - old_logps).masked_fill(~mask, 0.0)
+    ratio = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    clipped_ratio = ratio.clamp(1 - epsilon, 1 + epsilon_high)  # DAPO: epsilon_high > epsilon
+    loss = -torch.minimum(ratio * advantages, clipped_ratio * advantages)
+
+    negative = advantages < 0
+    dual_clipped = torch.zeros_like(mask)
+    if dual_clip is not None:  # DUAL CLIP (Ye et al. 2020)
+        bound = -dual_clip * advantages
+        dual_clipped = negative & (loss > bound)
+        loss = torch.where(negative, torch.minimum(loss, bound), loss)
+
+    kl = torch.zeros_like(ratio)
+    kl_clamped = torch.zeros_like(mask)
+    if beta != 0.0:  # DAPO, Dr. GRPO: beta = 0
+        if ref_logps is None:
+            raise UserError(f"beta is {beta} but ref_logps is missing; pass the reference's logps")
+        difference = (ref_logps - logps).masked_fill(~mask, 0.0)
+        kl_clamped = difference.abs() > MAX_LOG_RATIO
+        difference = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        kl = difference.exp() - difference - 1  # k3, unbiased and never negative (Schulman 2020)
+        loss = loss + beta * kl
+
+    loss = loss.masked_fill(~mask, 0.0)
+    if loss_type == "grpo":  # mean over the tokens of each completion, then over completions
+        total = (loss.sum(1) / mask.sum(1).clamp(min=1)).sum() / max(num_sequences, 1)
+    elif loss_type == "dapo":  # DAPO: every token of the mini-batch weighs the same
+        total = loss.sum() / max(num_tokens, 1)
+    else:  # Dr. GRPO: a constant instead of the completion's length
+        total = loss.sum() / max(num_sequences * max_completion_length, 1)
+
+    with torch.no_grad():
+        stats = {
+            "tokens": mask.sum(),
+            "clipped_low": (mask & negative & (ratio < 1 - epsilon)).sum(),
+            "clipped_high": (mask & (advantages > 0) & (ratio > 1 + epsilon_high)).sum(),
+            "dual_clipped": (mask & dual_clipped).sum(),
+            "ratio": ratio.masked_fill(~mask, 0.0).sum(),
+            "ratio_max": ratio.masked_fill(~mask, 0.0).max() if mask.numel() else ratio.sum(),
+            "kl": kl.masked_fill(~mask, 0.0).sum(),
+            "kl_clamped": (mask & kl_clamped).sum(),
+        }
+    return total, stats
+
+
+def learning_rate_factor(step: int, max_steps: int, warmup_steps: int, kind: str) -> float:
+    """Factor on the learning rate at update ``step``, counted from 0; transformers' schedules.
+
+    Linear from 0 to 1 over ``warmup_steps``, then 1 (``constant_with_warmup``) or half a cosine
+    to 0 at ``max_steps`` (``cosine``).
+    """
+    check_choice("lr_scheduler_type", kind, ("constant_with_warmup", "cosine"))
+    if step < warmup_steps:
+        return step / warmup_steps
+    if kind == "constant_with_warmup":
+        return 1.0
+    progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)
+    return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))

@@ -1,0 +1,280 @@
+"""Sampling groups of completions from a causal LM.
+
+Faster than ``generate`` on the same work because (1) each prompt is run once and its cache is
+repeated over the group, (2) rows that have ended leave the batch, (3) the cache grows in blocks
+instead of being copied at every token, and (4) one uniform number per row and token picks the
+token from the cumulative distribution. By (4) a completion also does not depend on when the other
+rows end: every row has its own number at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
+
+from paperlib.errors import UserError
+
+CACHE_BLOCK = 64  # tokens of room by which the cache grows
+DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
+
+
+@dataclass
+class Samples:
+    """``P`` prompts with ``G`` completions each, those of a prompt next to each other."""
+
+    prompt_ids: list[list[int]]  # P
+    completion_ids: list[list[int]]  # P * G, the end token included when there is one
+    logps: list[Tensor]  # P * G float32 on the CPU: log-probability of each token, before top_p
+    truncated: Tensor  # [P * G] bool on the CPU: stopped by max_completion_length
+
+
+class BlockLayer(DynamicLayer):
+    """Keys and values of one decoder layer in buffers with room for the next tokens."""
+
+    length = 0
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
+        """Append ``[rows, heads, new, head_dim]``; return views of all keys and all values."""
+        start, self.length = self.length, self.length + key_states.shape[2]
+        if not self.is_initialized:
+            self.is_initialized = True
+            self.keys, self.values = self._with_room(key_states), self._with_room(value_states)
+        else:
+            if self.length > self.keys.shape[2]:
+                self.keys = self._with_room(self.keys)
+                self.values = self._with_room(self.values)
+            self.keys[:, :, start : self.length] = key_states
+            self.values[:, :, start : self.length] = value_states
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    @staticmethod
+    def _with_room(states: Tensor) -> Tensor:
+        rows, heads, length, dim = states.shape
+        # zeros, not empty: the room is never read, but NaN in it must never be possible
+        out = states.new_zeros(rows, heads, length + CACHE_BLOCK, dim)
+        out[:, :, :length] = states
+        return out
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """Make row ``i`` what was row ``rows[i]``: repeats rows and drops rows."""
+        self.keys, self.values = self.keys[rows], self.values[rows]
+
+
+@torch.no_grad()
+def sample_groups(
+    model: PreTrainedModel,
+    prompt_ids: list[list[int]],
+    num_generations: int,
+    *,
+    max_completion_length: int,
+    temperature: float,
+    top_p: float,
+    generator: torch.Generator,
+    eos_token_ids: Iterable[int],
+    pad_token_id: int,
+) -> Samples:
+    """Sample ``num_generations`` completions of every prompt.
+
+    The log-probabilities are those of the full softmax at ``temperature``, before ``top_p``: the
+    ones :func:`paperlib.rl.logps.completion_logps` computes again with gradient.
+
+    Args:
+        model: a causal LM; sampled in eval mode and handed back in the mode it was in.
+        max_completion_length: tokens, the end token included.
+        temperature: 0 takes the likeliest token and records log-probabilities at temperature 1.
+        top_p: tokens outside the smallest set with this probability are never taken; 1 is off.
+        generator: on the model's device; one number per row and step is drawn from it.
+        eos_token_ids: any of them ends a completion.
+
+    Raises:
+        UserError: an empty prompt, a setting out of its range, or logits that are not finite.
+    """
+    if not prompt_ids or not all(prompt_ids):
+        raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
+    if num_generations < 1 or max_completion_length < 1:
+        raise UserError(
+            f"num_generations {num_generations} and max_completion_length {max_completion_length} "
+            "must be at least 1"
+        )
+    if temperature < 0 or not 0 < top_p <= 1:
+        raise UserError(f"temperature {temperature} must be 0 or more and top_p {top_p} in (0, 1]")
+    was_training = model.training
+    model.eval()
+    try:
+        cache, attention_mask, logits = _prefill(model, prompt_ids, num_generations, pad_token_id)
+        tokens, logps, lengths, ended = _decode(
+            model, cache, attention_mask, logits, max_completion_length, temperature, top_p,
+            generator, eos_token_ids,
+        )
+    finally:
+        model.train(was_training)
+    if not torch.isfinite(logps).all():
+        raise UserError(
+            f"{type(model).__name__} gave NaN or infinite logits while sampling; its weights have "
+            "diverged or the precision is too low: valid are finite weights (lower learning_rate)"
+        )
+    ends = lengths.tolist()
+    return Samples(
+        prompt_ids=prompt_ids,
+        completion_ids=[ids[:end] for ids, end in zip(tokens.tolist(), ends, strict=True)],
+        logps=[row[:end].clone() for row, end in zip(logps.cpu(), ends, strict=True)],
+        truncated=~ended.cpu(),
+    )
+
+
+def sample_in_chunks(
+    model: PreTrainedModel,
+    prompt_ids: list[list[int]],
+    num_generations: int,
+    *,
+    max_rows: int,
+    **settings,
+) -> Samples:
+    """:func:`sample_groups` on as many whole prompts at a time as make at most ``max_rows`` rows.
+
+    Bounds the memory of an evaluation. A single prompt with more than ``max_rows`` completions
+    still runs as one batch. ``settings`` are those of :func:`sample_groups`.
+    """
+    size = max(1, max_rows // num_generations)
+    parts = [
+        sample_groups(model, prompt_ids[i : i + size], num_generations, **settings)
+        for i in range(0, len(prompt_ids), size)
+    ]
+    return Samples(
+        prompt_ids=prompt_ids,
+        completion_ids=[ids for part in parts for ids in part.completion_ids],
+        logps=[row for part in parts for row in part.logps],
+        truncated=torch.cat([part.truncated for part in parts]),
+    )
+
+
+def _prefill(
+    model: PreTrainedModel, prompt_ids: list[list[int]], num_generations: int, pad_token_id: int
+) -> tuple[Cache, Tensor, Tensor]:
+    """Run each prompt once, padded on the left, and repeat the outcome over its group.
+
+    Returns:
+        The cache with ``rows = P * G`` rows, the attention mask ``[rows, width]`` of the padded
+        prompts, and the logits ``[rows, vocabulary]`` of the first completion token.
+    """
+    width = max(map(len, prompt_ids))
+    input_ids = torch.full((len(prompt_ids), width), pad_token_id)
+    attention_mask = torch.zeros(len(prompt_ids), width, dtype=torch.long)
+    for i, ids in enumerate(prompt_ids):
+        input_ids[i, width - len(ids) :] = torch.tensor(ids)
+        attention_mask[i, width - len(ids) :] = 1
+    attention_mask = attention_mask.to(model.device)
+    cache = Cache(layer_class_to_replicate=BlockLayer)
+    logits = model(
+        input_ids=input_ids.to(model.device),
+        attention_mask=attention_mask,
+        position_ids=(attention_mask.cumsum(1) - 1).clamp(min=0),
+        cache=cache,
+        use_cache=True,
+        logits_to_keep=1,
+    ).logits[:, -1]
+    group = torch.arange(len(prompt_ids), device=model.device).repeat_interleave(num_generations)
+    for layer in cache.layers:
+        layer.keep_rows(group)
+    return cache, attention_mask[group], logits[group]
+
+
+def _decode(
+    model: PreTrainedModel,
+    cache: Cache,
+    attention_mask: Tensor,
+    logits: Tensor,
+    max_completion_length: int,
+    temperature: float,
+    top_p: float,
+    generator: torch.Generator,
+    eos_token_ids: Iterable[int],
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One token per step for every row of the batch, until all rows have ended.
+
+    Returns:
+        ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first ``lengths``
+        ``[rows]`` of a row count, and ``ended`` ``[rows]`` bool: by an end token.
+    """
+    device, rows = logits.device, len(logits)
+    eos = torch.tensor(sorted(eos_token_ids), device=device)
+    tokens = torch.zeros(rows, max_completion_length, dtype=torch.long, device=device)
+    logps = torch.zeros(rows, max_completion_length, device=device)
+    lengths = torch.full((rows,), max_completion_length, device=device)
+    ended = torch.zeros(rows, dtype=torch.bool, device=device)
+    batch = torch.arange(rows, device=device)  # the rows still in the batch
+    position = attention_mask.sum(1, keepdim=True)  # of the next token, padding not counted
+    attention_mask = torch.cat(
+        [attention_mask, attention_mask.new_ones(rows, max_completion_length)], dim=1
+    )
+    width = attention_mask.shape[1] - max_completion_length
+
+    for step in range(max_completion_length):
+        # a number for every row, also those that have left: see the module's docstring, (4)
+        uniform = torch.rand(rows, device=device, generator=generator)[batch]
+        token, logp = _pick(logits, temperature, top_p, uniform)
+        tokens[batch, step], logps[batch, step] = token, logp
+
+        stops = torch.isin(token, eos) & ~ended[batch]
+        lengths[batch[stops]] = step + 1
+        ended[batch[stops]] = True
+        running = ~ended[batch]
+        num_running = int(running.sum())
+        if num_running == 0 or step + 1 == max_completion_length:
+            break
+        if len(batch) - num_running >= DROP_FRACTION * len(batch):
+            kept = running.nonzero()[:, 0]
+            batch, token, position = batch[kept], token[kept], position[kept]
+            attention_mask = attention_mask[kept]
+            for layer in cache.layers:
+                layer.keep_rows(kept)
+
+        logits = model(
+            input_ids=token[:, None],
+            attention_mask=attention_mask[:, : width + step + 1],
+            position_ids=position + step,
+            cache=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        ).logits[:, -1]
+    return tokens, logps, lengths, ended
+
+
+def _pick(
+    logits: Tensor, temperature: float, top_p: float, uniform: Tensor
+) -> tuple[Tensor, Tensor]:
+    """``[rows, vocabulary]`` logits and ``[rows]`` uniform numbers -> tokens and logps ``[rows]``.
+
+    The token is the first whose cumulative probability exceeds the uniform number.
+    """
+    logits = logits.float()
+    if temperature == 0:
+        logps = torch.log_softmax(logits, -1)
+        token = logits.argmax(-1, keepdim=True)
+    else:
+        logps = torch.log_softmax(logits / temperature, -1)
+        probabilities = logps.exp()
+        if top_p < 1:
+            probabilities = _nucleus(probabilities, top_p)
+        cumulative = probabilities.cumsum(-1)
+        # a fraction of the actual total, which rounding or top_p put below 1
+        target = uniform[:, None] * cumulative[:, -1:]
+        token = torch.searchsorted(cumulative, target, right=True)
+        # only NaN logits get past the end; sample_groups reports them
+        token = token.clamp(max=logits.shape[-1] - 1)
+    return token[:, 0], logps.gather(-1, token)[:, 0]
+
+
+def _nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """Zero outside the smallest set of likeliest tokens whose probability reaches ``top_p``."""
+    ordered, order = probabilities.sort(-1, descending=True)
+    before = ordered.cumsum(-1) - ordered  # probability of all likelier tokens
+    return torch.zeros_like(ordered).scatter(-1, order, ordered.masked_fill(before >= top_p, 0.0))

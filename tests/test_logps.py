@@ -1,0 +1,173 @@
+import pytest
+import torch
+from torch import nn
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from paperlib.errors import UserError
+from paperlib.rl.logps import check_head, completion_logps, micro_batches
+from paperlib.rl.sampling import sample_groups
+
+CLASSES = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+PROMPTS = [[3, 4, 5, 6], [7], [8, 9], [10, 11, 12]]
+COMPLETIONS = [[13, 14], [15, 16, 17, 18, 1], [], [19]]
+
+
+def make_model(kind="llama", tied=True):
+    config_class, model_class = CLASSES[kind]
+    torch.manual_seed(0)
+    config = config_class(
+        vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, tie_word_embeddings=tied,
+        max_position_embeddings=128, initializer_range=0.3, pad_token_id=0, eos_token_id=1,
+    )
+    return model_class(config).eval()
+
+
+def plain(model, prompt, completion, temperature):
+    """Log-probs and entropies of one unpadded row, straight from the definition."""
+    logits = model(input_ids=torch.tensor([prompt + completion])).logits[0] / temperature
+    logps = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+    entropy = -(logps.exp() * logps).sum(-1)
+    return logps[torch.arange(len(completion)), torch.tensor(completion)], entropy
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_values_and_gradients_equal_a_plain_forward(kind, tied):
+    model = make_model(kind, tied)
+    weights = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
+    logps, entropy, mask = completion_logps(model, PROMPTS, COMPLETIONS, temperature=0.7)
+    (logps * weights).sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    assert logps.shape == entropy.shape == mask.shape == (4, 5)
+    assert mask.sum(1).tolist() == [2, 5, 0, 1]
+    assert not entropy.requires_grad
+    assert (logps[~mask] == 0).all() and (entropy[~mask] == 0).all()
+
+    model.zero_grad()
+    total = 0.0
+    for i, (prompt, completion) in enumerate(zip(PROMPTS, COMPLETIONS, strict=True)):
+        if completion:
+            expected, expected_entropy = plain(model, prompt, completion, 0.7)
+            assert torch.allclose(logps[i, : len(completion)], expected, atol=1e-5)
+            assert torch.allclose(entropy[i, : len(completion)], expected_entropy, atol=1e-5)
+            total = total + (expected * weights[i, : len(completion)]).sum()
+    total.backward()
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        assert torch.allclose(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_independent_of_padding_and_order():
+    model = make_model()
+    logps, entropy, _ = completion_logps(model, PROMPTS, COMPLETIONS, temperature=1.0)
+    order = [3, 1]
+    again, entropy_again, mask = completion_logps(
+        model, [PROMPTS[i] for i in order], [COMPLETIONS[i] for i in order], temperature=1.0
+    )
+    assert torch.allclose(again, logps[order], atol=1e-5)
+    assert torch.allclose(entropy_again, entropy[order], atol=1e-5)
+    alone, _, _ = completion_logps(model, [PROMPTS[3]], [COMPLETIONS[3]], temperature=1.0)
+    assert alone.shape == (1, 1)
+    assert torch.allclose(alone[0], logps[3, :1], atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 3, 8])
+def test_chunk_size_changes_nothing(chunk_tokens):
+    model = make_model()
+    results = []
+    for size in (4096, chunk_tokens):
+        model.zero_grad()
+        logps, entropy, _ = completion_logps(
+            model, PROMPTS, COMPLETIONS, temperature=1.0, chunk_tokens=size
+        )
+        logps.sum().backward()
+        results.append((logps, entropy, [p.grad.clone() for p in model.parameters()]))
+    assert torch.allclose(results[0][0], results[1][0], atol=1e-6)
+    assert torch.allclose(results[0][1], results[1][1], atol=1e-6)
+    for one, other in zip(results[0][2], results[1][2], strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_logits_are_never_all_alive():
+    """No chunk sees more than chunk_tokens tokens, and chunks are run again in the backward."""
+    model = make_model(tied=False)
+    seen = []
+    model.lm_head.register_forward_hook(lambda m, i, out: seen.append(out.shape[0]))
+    logps, _, mask = completion_logps(model, PROMPTS, COMPLETIONS, temperature=1.0, chunk_tokens=3)
+    assert seen == [3, 3, 2]
+    logps.sum().backward()
+    assert sorted(seen) == [2, 2, 3, 3, 3, 3]
+
+
+def test_only_empty_completions():
+    model = make_model()
+    logps, entropy, mask = completion_logps(model, [[3], [4, 5]], [[], []], temperature=1.0)
+    assert logps.shape == entropy.shape == mask.shape == (2, 0)
+    (logps.sum() + 0).backward()
+
+
+def test_empty_prompts_are_refused():
+    with pytest.raises(UserError, match="prompt 1"):
+        completion_logps(make_model(), [[3], []], [[4], [5]], temperature=1.0)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_ratio_is_one_at_the_first_update(kind, temperature):
+    model = make_model(kind)
+    samples = sample_groups(
+        model, PROMPTS, 4, max_completion_length=12, temperature=temperature, top_p=0.9,
+        generator=torch.Generator().manual_seed(0), eos_token_ids=[1, 2, 3], pad_token_id=0,
+    )
+    prompts = [prompt for prompt in PROMPTS for _ in range(4)]
+    with torch.no_grad():
+        logps, _, mask = completion_logps(
+            model, prompts, samples.completion_ids, temperature=temperature
+        )
+    assert torch.allclose(logps[mask], torch.cat(samples.logps), atol=1e-5)
+
+
+def test_micro_batches_by_hand():
+    # widest first: 10 alone fills half of 20, so two rows; then 4 rows of 5
+    assert micro_batches([5, 10, 5, 9, 5, 1], 20) == [[1, 3], [0, 2, 4, 5]]
+    assert micro_batches([30, 4, 4], 8) == [[0], [1, 2]]  # too long for the budget: alone
+    assert micro_batches([], 8) == []
+
+
+def test_micro_batches_keep_every_row_and_the_budget():
+    lengths = torch.randint(1, 60, (200,), generator=torch.Generator().manual_seed(0)).tolist()
+    batches = micro_batches(lengths, 256)
+    assert sorted(row for batch in batches for row in batch) == list(range(200))
+    assert all(len(b) * max(lengths[i] for i in b) <= 256 for b in batches)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("tied", [True, False])
+def test_check_head_accepts_plain_heads(kind, tied):
+    model = make_model(kind, tied).train()
+    check_head(model)
+    assert model.training
+
+
+def test_check_head_names_models_that_change_their_logits():
+    class ScaledLlama(LlamaForCausalLM):
+        def forward(self, *args, **kwargs):
+            out = super().forward(*args, **kwargs)
+            out.logits = 30 * torch.tanh(out.logits / 30)
+            return out
+
+    model = ScaledLlama(make_model().config)
+    nn.init.normal_(model.lm_head.weight)
+    with pytest.raises(UserError, match="ScaledLlama"):
+        check_head(model)

@@ -1,0 +1,345 @@
+import math
+
+import pytest
+import torch
+
+from paperlib.errors import UserError
+from paperlib.rl.objective import (
+    add_entropy_advantage,
+    group_advantages,
+    groups_without_spread,
+    learning_rate_factor,
+    policy_loss,
+)
+
+
+def settings(**changes):
+    base = dict(
+        epsilon=0.2, epsilon_high=0.2, loss_type="grpo", num_sequences=1, num_tokens=1,
+        max_completion_length=10,
+    )
+    return base | changes
+
+
+def one_token(ratio, advantage, **changes):
+    """Loss, gradient by the log-prob, and stats of a single token with this ratio."""
+    logps = torch.tensor([[math.log(ratio)]], requires_grad=True)
+    loss, stats = policy_loss(
+        logps, torch.zeros(1, 1), torch.tensor([advantage]), torch.ones(1, 1), **settings(**changes)
+    )
+    loss.backward()
+    return loss.item(), logps.grad.item(), stats
+
+
+# --- advantages
+
+
+def test_group_advantages_by_hand():
+    rewards = torch.tensor([1.0, 0.0, 0.0, 1.0, 3.0, 1.0, 1.0, 1.0])
+    centred = group_advantages(rewards, 4, scale_rewards=False, advantage_epsilon=1e-4)
+    assert centred.tolist() == [0.5, -0.5, -0.5, 0.5, 1.5, -0.5, -0.5, -0.5]
+    scaled = group_advantages(rewards, 4, scale_rewards=True, advantage_epsilon=1e-4)
+    std = [math.sqrt(4 * 0.25 / 3)] * 4 + [math.sqrt((2.25 + 3 * 0.25) / 3)] * 4
+    expected = [c / (s + 1e-4) for c, s in zip(centred.tolist(), std, strict=True)]
+    assert scaled.tolist() == pytest.approx(expected, rel=1e-6)
+    assert scaled.dtype == torch.float32
+
+
+@pytest.mark.parametrize("value, count", [(0.2, 8), (0.7, 16), (0.1, 3), (1 / 3, 7)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [True, False])
+def test_equal_rewards_have_exactly_no_advantage(value, count, dtype, scale):
+    rewards = torch.full((count,), value, dtype=dtype)
+    advantages = group_advantages(rewards, count, scale_rewards=scale, advantage_epsilon=0.0)
+    assert (advantages == 0).all()
+    assert groups_without_spread(rewards, count).tolist() == [True]
+
+
+def test_groups_without_spread():
+    values = torch.tensor([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+    assert groups_without_spread(values, 2).tolist() == [True, False, True]
+
+
+def test_permuting_a_group_permutes_its_advantages():
+    rewards = torch.tensor([0.3, 1.0, -2.0, 0.5, 0.1, 0.9])
+    order = torch.tensor([2, 0, 1, 5, 4, 3])
+    options = dict(scale_rewards=True, advantage_epsilon=1e-4)
+    assert torch.allclose(
+        group_advantages(rewards, 3, **options)[order],
+        group_advantages(rewards[order], 3, **options),
+    )
+
+
+def test_groups_are_checked():
+    with pytest.raises(UserError, match="at least 2"):
+        group_advantages(torch.ones(3), 1, scale_rewards=True, advantage_epsilon=1e-4)
+    with pytest.raises(UserError, match="groups of 4"):
+        groups_without_spread(torch.ones(6), 4)
+
+
+def test_entropy_advantage_by_hand():
+    entropy = torch.tensor([[0.5, 10.0], [0.5, 10.0]], requires_grad=True)
+    out = add_entropy_advantage(torch.tensor([1.0, -1.0]), entropy, alpha=0.4, kappa=2.0)
+    # 0.4 * 0.5 = 0.2 is below the cap |A| / 2 = 0.5; 0.4 * 10 is above
+    assert out.flatten().tolist() == pytest.approx([1.2, 1.5, -0.8, -0.5])
+    assert not out.requires_grad
+
+
+# --- policy loss
+
+
+def test_clipping_by_hand():
+    assert one_token(1.1, 2.0)[0] == pytest.approx(-2.2)
+    loss, gradient, stats = one_token(1.5, 2.0)  # good token, already pushed up enough
+    assert (loss, gradient) == (pytest.approx(-2.4), 0.0)
+    assert stats["clipped_high"] == 1 and stats["clipped_low"] == 0
+    loss, gradient, stats = one_token(0.5, -2.0)  # bad token, already pushed down enough
+    assert (loss, gradient) == (pytest.approx(1.6), 0.0)
+    assert stats["clipped_low"] == 1 and stats["clipped_high"] == 0
+    loss, gradient, stats = one_token(1.5, -2.0)  # never clipped: the pessimistic bound
+    assert loss == pytest.approx(3.0) and gradient == pytest.approx(3.0)
+    assert stats["clipped_low"] == stats["clipped_high"] == 0
+    assert one_token(0.5, 2.0)[0] == pytest.approx(-1.0)
+
+
+def test_clip_higher_widens_only_the_upper_side():
+    assert one_token(1.25, 1.0, epsilon_high=0.28)[0] == pytest.approx(-1.25)
+    assert one_token(1.5, 1.0, epsilon_high=0.28)[0] == pytest.approx(-1.28)
+    assert one_token(0.5, -1.0, epsilon_high=0.28)[0] == pytest.approx(0.8)
+
+
+def test_dual_clip_bounds_only_negative_advantages():
+    loss, gradient, stats = one_token(20.0, -2.0, dual_clip=10.0)
+    assert (loss, gradient) == (pytest.approx(20.0), 0.0)  # min(20 * 2, 10 * 2)
+    assert stats["dual_clipped"] == 1
+    assert one_token(5.0, -2.0, dual_clip=10.0)[0] == pytest.approx(10.0)
+    assert one_token(20.0, 2.0, dual_clip=10.0)[0] == pytest.approx(-2.4)
+
+
+def test_kl_by_hand():
+    logps = torch.tensor([[-1.0, -1.0]], requires_grad=True)
+    loss, stats = policy_loss(
+        logps, logps.detach(), torch.zeros(1), torch.ones(1, 2),
+        **settings(beta=0.5, num_tokens=2), ref_logps=torch.tensor([[-1.0, -2.0]]),
+    )
+    k3 = math.exp(-1) + 1 - 1
+    assert stats["kl"].item() == pytest.approx(k3)
+    assert loss.item() == pytest.approx(0.5 * k3 / 2)
+    loss.backward()
+    # d k3 / d logp = 1 - exp(ref - logp)
+    assert logps.grad[0].tolist() == pytest.approx([0.0, 0.5 / 2 * (1 - math.exp(-1))])
+
+
+def test_extreme_log_probs_stay_finite():
+    logps = torch.tensor([[-300.0, -1.0, -400.0]], requires_grad=True)
+    loss, stats = policy_loss(
+        logps, torch.tensor([[-1.0, -300.0, -1.0]]), torch.tensor([1.0]),
+        torch.tensor([[1, 1, 0]]), **settings(beta=0.1), ref_logps=torch.zeros(1, 3),
+    )
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(logps.grad).all()
+    assert stats["kl_clamped"] == 1  # the masked token is not counted
+
+
+def test_beta_needs_reference_and_loss_types_are_named():
+    x = torch.zeros(1, 1)
+    with pytest.raises(UserError, match="ref_logps"):
+        policy_loss(x, x, torch.ones(1), torch.ones(1, 1), **settings(beta=0.1))
+    with pytest.raises(UserError, match="grpo, dapo, dr_grpo"):
+        policy_loss(x, x, torch.ones(1), torch.ones(1, 1), **settings(loss_type="ppo"))
+
+
+def test_reductions_by_hand():
+    """Ratio 1, so the loss of a token is -A; lengths 1 and 3, advantages 1 and -2."""
+    x = torch.zeros(2, 3)
+    mask = torch.tensor([[1, 0, 0], [1, 1, 1]])
+    advantages = torch.tensor([1.0, -2.0])
+    totals = dict(num_sequences=2, num_tokens=4, max_completion_length=10)
+    losses = {
+        kind: policy_loss(x, x, advantages, mask, **settings(loss_type=kind, **totals))[0].item()
+        for kind in ("grpo", "dapo", "dr_grpo")
+    }
+    assert losses == pytest.approx(
+        {"grpo": (-1 + 2) / 2, "dapo": (-1 + 6) / 4, "dr_grpo": (-1 + 6) / 20}
+    )
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dapo", "dr_grpo"])
+def test_empty_masks_give_zero(kind):
+    logps = torch.full((2, 3), math.nan, requires_grad=True)  # padding may hold anything
+    loss, stats = policy_loss(
+        logps, torch.zeros(2, 3), torch.ones(2), torch.zeros(2, 3),
+        **settings(loss_type=kind, num_sequences=2, num_tokens=0, beta=0.1),
+        ref_logps=torch.zeros(2, 3),
+    )
+    loss.backward()
+    assert loss == 0 and (logps.grad == 0).all()
+    assert all(value == 0 for value in stats.values())
+    loss, stats = policy_loss(
+        torch.zeros(2, 0), torch.zeros(2, 0), torch.ones(2), torch.zeros(2, 0),
+        **settings(loss_type=kind, num_sequences=2, num_tokens=0),
+    )
+    assert loss == 0 and stats["ratio_max"] == 0
+
+
+def random_batch(seed=0, rows=7, width=9):
+    g = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(1, width + 1, (rows,), generator=g)
+    lengths[2] = 0
+    mask = torch.arange(width) < lengths[:, None]
+    old = -2 * torch.rand(rows, width, generator=g)
+    logps = old + 0.3 * torch.randn(rows, width, generator=g)
+    ref = old + 0.3 * torch.randn(rows, width, generator=g)
+    return logps, old, ref, torch.randn(rows, generator=g), mask
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dapo", "dr_grpo"])
+@pytest.mark.parametrize("cuts", [[3, 4], [1] * 7, [5, 2]])
+def test_micro_batches_sum_to_the_mini_batch(kind, cuts):
+    logps, old, ref, advantages, mask = random_batch()
+    options = settings(
+        loss_type=kind, num_sequences=7, num_tokens=int(mask.sum()), beta=0.1, epsilon_high=0.28
+    )
+    whole = logps.clone().requires_grad_()
+    loss, stats = policy_loss(whole, old, advantages, mask, **options, ref_logps=ref)
+    loss.backward()
+
+    parts = logps.clone().requires_grad_()
+    total, clipped = 0.0, 0
+    for rows in torch.arange(7).split(cuts):
+        part, part_stats = policy_loss(
+            parts[rows], old[rows], advantages[rows], mask[rows], **options, ref_logps=ref[rows]
+        )
+        part.backward()
+        total += part.item()
+        clipped += part_stats["clipped_high"]
+    assert total == pytest.approx(loss.item(), rel=1e-6)
+    assert clipped == stats["clipped_high"] > 0
+    assert torch.allclose(parts.grad, whole.grad, rtol=1e-6, atol=1e-9)
+
+
+def test_token_advantages_equal_row_advantages():
+    logps, old, _, advantages, mask = random_batch()
+    options = settings(num_sequences=7)
+    by_row, _ = policy_loss(logps, old, advantages, mask, **options)
+    by_token, _ = policy_loss(logps, old, advantages[:, None].expand(7, 9), mask, **options)
+    assert by_row == by_token
+
+
+# --- parity with TRL
+
+
+@pytest.fixture(scope="module")
+def trl(tmp_path_factory):
+    """``make(**GRPOConfig fields) -> GRPOTrainer`` on CPU with a tiny random Llama."""
+    pytest.importorskip("trl")
+    from datasets import Dataset
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    from trl import GRPOConfig, GRPOTrainer
+
+    words = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1, "a": 2}, unk_token="a"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="a"
+    )
+
+    def make(**changes):
+        folder = str(tmp_path_factory.mktemp("trl"))
+        torch.manual_seed(0)
+        LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+                num_attention_heads=2, num_key_value_heads=1, pad_token_id=0, eos_token_id=1,
+                initializer_range=0.3,
+            )
+        ).save_pretrained(folder)  # TRL loads its reference model from the policy's folder
+        config = GRPOConfig(
+            output_dir=folder, use_cpu=True, report_to=[],
+            per_device_train_batch_size=4, num_generations=2, max_completion_length=10,
+            gradient_checkpointing=False, bf16=False, **changes,
+        )
+        return GRPOTrainer(
+            model=folder, reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            args=config, train_dataset=Dataset.from_dict({"prompt": ["a"] * 8}),
+            processing_class=tokenizer,
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["grpo", "dapo", "dr_grpo"])
+@pytest.mark.parametrize("beta, epsilon_high", [(0.0, 0.2), (0.05, 0.28)])
+def test_loss_and_gradients_equal_trl(trl, kind, beta, epsilon_high):
+    from paperlib.rl.logps import completion_logps
+
+    trainer = trl(
+        loss_type=kind, beta=beta, epsilon=0.2, epsilon_high=epsilon_high,
+        use_bias_correction_kl=False, temperature=0.9,
+    )
+    trainer.current_gradient_accumulation_steps = 1
+    trainer.args.steps_per_generation = 1
+    model = trainer.model.train()
+    prompts = [[5, 6, 7], [5, 6, 7], [9], [9]]
+    completions = [[3, 4, 1], [8, 1], [10, 11, 12, 13, 1], [14, 15, 16, 17]]
+    advantages = torch.tensor([0.7, -0.7, 1.2, -1.2])
+    with torch.no_grad():
+        logps, _, mask = completion_logps(model, prompts, completions, temperature=0.9)
+    noise = torch.Generator().manual_seed(1)
+    old = logps + 0.3 * torch.randn(logps.shape, generator=noise)
+    ref = logps + 0.5 * torch.randn(logps.shape, generator=noise)
+
+    inputs = {
+        "prompt_ids": torch.tensor([[5, 6, 7], [5, 6, 7], [0, 0, 9], [0, 0, 9]]),
+        "prompt_mask": torch.tensor([[1, 1, 1], [1, 1, 1], [0, 0, 1], [0, 0, 1]]),
+        "completion_ids": torch.tensor([c + [0] * (5 - len(c)) for c in completions]),
+        "completion_mask": mask.long(),
+        "advantages": advantages,
+        "old_per_token_logps": old,
+        "ref_per_token_logps": ref,
+        "num_items_in_batch": mask.sum(),
+    }
+    model.zero_grad()
+    expected = trainer._compute_loss(model, inputs)
+    expected.backward()
+    expected_gradients = [p.grad.clone() for p in model.parameters()]
+
+    model.zero_grad()
+    logps, _, mask = completion_logps(model, prompts, completions, temperature=0.9)
+    loss, stats = policy_loss(
+        logps, old, advantages, mask, epsilon=0.2, epsilon_high=epsilon_high, loss_type=kind,
+        num_sequences=4, num_tokens=int(mask.sum()), max_completion_length=10, beta=beta,
+        ref_logps=ref,
+    )
+    loss.backward()
+    assert stats["clipped_low"] + stats["clipped_high"] > 0
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    for parameter, gradient in zip(model.parameters(), expected_gradients, strict=True):
+        scale = gradient.abs().max()
+        assert scale > 0
+        assert (parameter.grad - gradient).abs().max() <= 1e-5 * scale
+
+
+# --- learning rate
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 5])
+@pytest.mark.parametrize("kind", ["cosine", "constant_with_warmup"])
+def test_learning_rate_equals_transformers(kind, warmup):
+    from transformers import get_scheduler
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = get_scheduler(kind, optimizer, warmup, num_training_steps=20)
+    for step in range(23 if kind == "constant_with_warmup" else 21):
+        assert learning_rate_factor(step, 20, warmup, kind) == pytest.approx(
+            optimizer.param_groups[0]["lr"], abs=1e-12
+        )
+        optimizer.step()
+        scheduler.step()
+
+
+def test_learning_rate_by_hand():
+    factors = [learning_rate_factor(step, 12, 2, "cosine") for step in (0, 1, 2, 7, 12, 99)]
+    assert factors == pytest.approx([0, 0.5, 1, 0.5, 0, 0])
+    with pytest.raises(UserError, match="cosine"):
+        learning_rate_factor(0, 1, 0, "linear")

@@ -1,0 +1,249 @@
+import pytest
+import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+import paperlib.rl.sampling as sampling
+from paperlib.errors import UserError
+from paperlib.rl.sampling import sample_groups, sample_in_chunks
+
+CLASSES = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+PROMPTS = [[3, 4, 5, 6, 7, 8], [9], [10, 11], [12, 13, 14]]
+EOS = [1, 2, 5]
+
+
+def make_model(kind="llama", tied=False, **changes):
+    config_class, model_class = CLASSES[kind]
+    torch.manual_seed(1)
+    settings = dict(
+        vocab_size=24, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, tie_word_embeddings=tied,
+        max_position_embeddings=256, initializer_range=0.4, pad_token_id=0, eos_token_id=1,
+    )
+    return model_class(config_class(**settings | changes)).eval()
+
+
+def sample(model, prompts=PROMPTS, num_generations=1, seed=0, chunked=None, **changes):
+    settings = dict(
+        max_completion_length=20, temperature=1.0, top_p=1.0, eos_token_ids=EOS, pad_token_id=0,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    if chunked:
+        return sample_in_chunks(
+            model, prompts, num_generations, max_rows=chunked, **settings | changes
+        )
+    return sample_groups(model, prompts, num_generations, **settings | changes)
+
+
+def with_eos_cut(ids, eos):
+    ends = [i for i, token in enumerate(ids) if token in eos]
+    return ids[: ends[0] + 1] if ends else ids
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("length", [20, 90])  # 90: the cache grows by a block
+def test_greedy_equals_generate(kind, tied, length):
+    model = make_model(kind, tied)
+    width = max(map(len, PROMPTS))
+    ids = torch.tensor([[0] * (width - len(p)) + p for p in PROMPTS])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in PROMPTS])
+    free = sample(model, temperature=0, max_completion_length=length, eos_token_ids=[])
+    # end tokens that do occur: what one row says in the middle
+    eos = sorted({free.completion_ids[0][length // 3], free.completion_ids[1][length // 4]})
+    ours = sample(model, temperature=0, max_completion_length=length, eos_token_ids=eos)
+    theirs = model.generate(
+        input_ids=ids, attention_mask=mask, do_sample=False, max_new_tokens=length,
+        eos_token_id=eos, pad_token_id=0,
+    )[:, width:]
+    expected = [with_eos_cut(row, eos) for row in theirs.tolist()]
+    assert ours.completion_ids == expected
+    assert not ours.truncated.all()
+    assert ours.truncated.tolist() == [row[-1] not in eos for row in expected]
+
+
+def test_sliding_window_models_are_sampled_correctly():
+    model = make_model(
+        "qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1,
+        layer_types=["full_attention", "sliding_attention"],
+    )
+    for i, ids in enumerate(sample(model, temperature=0, eos_token_ids=[]).completion_ids):
+        expected = model.generate(
+            input_ids=torch.tensor([PROMPTS[i]]), do_sample=False, max_new_tokens=20,
+            eos_token_id=23, pad_token_id=0,
+        )[0, len(PROMPTS[i]) :].tolist()
+        assert with_eos_cut(ids, [23]) == expected
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("temperature", [1.0, 0.5, 0])
+def test_logps_are_those_of_a_full_forward(kind, temperature):
+    model = make_model(kind)
+    samples = sample(model, num_generations=3, temperature=temperature, top_p=0.8)
+    prompts = [prompt for prompt in PROMPTS for _ in range(3)]
+    for prompt, ids, logps in zip(prompts, samples.completion_ids, samples.logps, strict=True):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + ids])).logits[0, len(prompt) - 1 : -1]
+        expected = (logits / (temperature or 1.0)).log_softmax(-1)
+        expected = expected[torch.arange(len(ids)), torch.tensor(ids)]
+        assert logps.dtype == torch.float32 and logps.shape == (len(ids),)
+        assert torch.allclose(logps, expected, atol=1e-5)
+
+
+def first_token_frequencies(model, prompt, n=20_000, **changes):
+    samples = sample(model, [prompt], n, max_completion_length=1, **changes)
+    tokens = torch.tensor([ids[0] for ids in samples.completion_ids])
+    return torch.bincount(tokens, minlength=24)
+
+
+@torch.no_grad()
+def next_token_probabilities(model, prompt, temperature=1.0):
+    logits = model(input_ids=torch.tensor([prompt])).logits[0, -1]
+    return (logits / temperature).softmax(-1)
+
+
+def chi_square(counts, probabilities):
+    expected = probabilities * counts.sum()
+    common = expected >= 5  # rare tokens together in one cell
+    counts = torch.cat([counts[common], counts[~common].sum()[None]]).double()
+    expected = torch.cat([expected[common], expected[~common].sum()[None]]).double()
+    used = expected > 1
+    return float(((counts - expected) ** 2 / expected)[used].sum()), int(used.sum()) - 1
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_first_tokens_follow_the_model(temperature):
+    model = make_model(initializer_range=0.2)
+    counts = first_token_frequencies(model, PROMPTS[0], temperature=temperature)
+    probabilities = next_token_probabilities(model, PROMPTS[0], temperature)
+    value, freedom = chi_square(counts, probabilities)
+    assert freedom >= 10
+    assert value < freedom + 4 * (2 * freedom) ** 0.5  # mean + 4 standard deviations
+
+
+def test_top_p_excludes_the_tail_and_keeps_proportions():
+    model = make_model(initializer_range=0.2)
+    probabilities = next_token_probabilities(model, PROMPTS[0])
+    ordered, order = probabilities.sort(descending=True)
+    size = int((ordered.cumsum(0) < 0.7).sum()) + 1  # smallest set that reaches 0.7
+    kept = torch.zeros(24).scatter(0, order[:size], ordered[:size])
+    counts = first_token_frequencies(model, PROMPTS[0], top_p=0.7)
+    assert 1 < size < 24
+    assert (counts > 0).equal(kept > 0)
+    value, freedom = chi_square(counts, kept / kept.sum())
+    assert value < freedom + 4 * (2 * max(freedom, 1)) ** 0.5
+    # a top_p below every probability leaves the likeliest token
+    assert (first_token_frequencies(model, PROMPTS[0], n=100, top_p=1e-6) > 0).nonzero() == order[0]
+
+
+def test_dropping_rows_changes_nothing(monkeypatch):
+    model = make_model()
+    dropped = sample(model, num_generations=8)
+    lengths = {len(ids) for ids in dropped.completion_ids}
+    assert len(lengths) > 4  # rows end at many different steps
+    monkeypatch.setattr(sampling, "DROP_FRACTION", 2.0)
+    kept = sample(model, num_generations=8)
+    assert kept.completion_ids == dropped.completion_ids
+    assert torch.equal(kept.truncated, dropped.truncated)
+    assert torch.allclose(torch.cat(kept.logps), torch.cat(dropped.logps), atol=1e-5)
+
+
+def test_deterministic_for_a_generator_state():
+    model = make_model()
+    one, two, other = sample(model), sample(model), sample(model, seed=1)
+    assert one.completion_ids == two.completion_ids
+    assert torch.equal(torch.cat(one.logps), torch.cat(two.logps))
+    assert one.completion_ids != other.completion_ids
+
+
+def test_rows_and_equal_prompts_have_their_own_random_numbers():
+    samples = sample(make_model(), [PROMPTS[0], PROMPTS[0]], 8, eos_token_ids=[])
+    assert len({tuple(ids) for ids in samples.completion_ids}) == 16
+
+
+def test_truncated_and_end_tokens():
+    samples = sample(make_model(), num_generations=8, max_completion_length=6)
+    assert samples.truncated.dtype == torch.bool and 0 < samples.truncated.sum() < 32
+    for ids, truncated in zip(samples.completion_ids, samples.truncated.tolist(), strict=True):
+        assert not any(token in EOS for token in ids[:-1])
+        assert (ids[-1] in EOS) != truncated
+        assert len(ids) == 6 or not truncated
+    assert samples.prompt_ids == PROMPTS
+
+
+def test_longer_limits_only_continue():
+    model = make_model()
+    short = sample(model, max_completion_length=5)
+    long = sample(model, max_completion_length=20)
+    assert [ids[:5] for ids in long.completion_ids] == short.completion_ids
+
+
+def test_mode_is_restored_and_dropout_is_off():
+    model = make_model(attention_dropout=0.5).train()
+    one, two = sample(model), sample(model)
+    assert model.training
+    assert one.completion_ids == two.completion_ids
+    assert not one.logps[0].is_inference()
+
+
+def test_prompts_run_once_and_only_last_logits_are_computed():
+    model = make_model()
+    rows, heads = [], []
+    model.model.register_forward_hook(
+        lambda m, args, kwargs, out: rows.append(tuple(kwargs["input_ids"].shape)),
+        with_kwargs=True,
+    )
+    model.lm_head.register_forward_hook(lambda m, args, out: heads.append(out.shape[:2]))
+    sample(model, num_generations=5, eos_token_ids=[], max_completion_length=3)
+    assert rows == [(4, 6), (20, 1), (20, 1)]
+    assert heads == [(4, 1), (20, 1), (20, 1)]
+
+
+def test_chunks_of_whole_prompts():
+    model = make_model()
+    sizes = []
+    model.model.register_forward_hook(
+        lambda m, args, kwargs, out: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
+    )
+    samples = sample(model, num_generations=3, chunked=7)
+    assert max(sizes) == 6  # two prompts of three at a time
+    assert len(samples.completion_ids) == len(samples.logps) == len(samples.truncated) == 12
+    assert samples.prompt_ids == PROMPTS
+    greedy = sample(model, temperature=0)
+    assert sample(model, temperature=0, chunked=1).completion_ids == greedy.completion_ids
+
+
+@pytest.mark.parametrize(
+    "changes, match",
+    [
+        ({"prompts": [[3], []]}, "empty"),
+        ({"prompts": []}, "prompt"),
+        ({"num_generations": 0}, "num_generations"),
+        ({"max_completion_length": 0}, "max_completion_length"),
+        ({"temperature": -1.0}, "temperature"),
+        ({"top_p": 0.0}, "top_p"),
+    ],
+)
+def test_bad_settings_are_refused(changes, match):
+    with pytest.raises(UserError, match=match):
+        sample(make_model(), **changes)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0])
+def test_diverged_weights_are_reported(temperature):
+    model = make_model()
+    with torch.no_grad():
+        model.lm_head.weight.fill_(float("nan"))
+    with pytest.raises(UserError, match="NaN"):
+        sample(model, temperature=temperature)
+    assert not model.training
