@@ -41,7 +41,8 @@ def test_splits_are_disjoint_and_levels_even():
 def test_problem_texts_are_frozen():
     # The shipped weights, every run and every committed table rest on these problems.
     assert tiny_split("tiny-train")[64].question == (
-        "Ann has 15 books. Ann buys 26 more. Ann finds 25 more. Ann loses 12. How many books does Ann have?"
+        "Ann has 15 books. Ann buys 26 more. Ann finds 25 more. Ann loses 12. "
+        "How many books does Ann have?"
     )
 
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -217,9 +218,10 @@ class CosineLength:
         tokens = self.unit == "tokens"
         lengths = rollouts.lengths if tokens else [len(text) for text in rollouts.completions]
         correct = _correct(rollouts, self.rule)
-        return [self._value(n, bool(c)) for n, c in zip(lengths, correct, strict=True)]
+        return [self.at(n, correct=bool(c)) for n, c in zip(lengths, correct, strict=True)]
 
-    def _value(self, length: int, correct: bool) -> float:
+    def at(self, length: int, *, correct: bool) -> float:
+        """The reward of one completion of ``length`` units."""
         progress = length / self.max_length
         if self.clamp:
             progress = min(progress, 1.0)
@@ -227,12 +229,18 @@ class CosineLength:
         return size if correct else -size
 
 
-@dataclass(frozen=True)
-class Overlong:
-    """DAPO's soft overlong punishment, in tokens (MEDS, App. A.2; released code: buffer 512).
+def overlong_penalty(lengths: Sequence[int], *, max_length: int, buffer: int) -> list[float]:
+    """DAPO's soft overlong punishment of completions of these lengths in tokens (MEDS, App. A.2).
 
     0 up to ``max_length - buffer``, from there linear to -1 at ``max_length``, -1 beyond.
     """
+    room = max_length - buffer - np.asarray(lengths)
+    return np.clip(room / buffer, -1.0, 0.0).tolist()
+
+
+@dataclass(frozen=True)
+class Overlong:
+    """:func:`overlong_penalty` as a reward term (released code: buffer 512)."""
 
     max_length: int  # L_max
     buffer: int  # L_cache
@@ -245,5 +253,4 @@ class Overlong:
             )
 
     def __call__(self, rollouts: Rollouts) -> list[float]:
-        room = self.max_length - self.buffer - np.asarray(rollouts.lengths)
-        return np.clip(room / self.buffer, -1.0, 0.0).tolist()
+        return overlong_penalty(rollouts.lengths, max_length=self.max_length, buffer=self.buffer)

@@ -64,6 +64,10 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
         ) from error
     if not tokenizer.chat_template:
         raise UserError(f"the tokenizer of {str(name)!r} has no chat template: use a chat model")
+    for parameter in model.parameters():
+        # Loaded weights lie where the file has them; the CPU's matrix products may round by
+        # alignment, and a resumed run must be bit-identical to one that never stopped.
+        parameter.data = parameter.data.clone()
     return model.to(device).eval(), tokenizer
 
 

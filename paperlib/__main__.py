@@ -1,0 +1,136 @@
+"""The command line: ``python -m paperlib --help``.
+
+Heavy libraries are imported by the commands that need them, so that help costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from paperlib import __version__
+from paperlib.errors import UserError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status: 0, 1 (a notebook or run failed) or 2 (usage)."""
+    options = build_parser().parse_args(arguments)
+    try:
+        return options.command(options) or 0
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on where this one stopped", file=sys.stderr)
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """One sub-command per function below."""
+    parser = argparse.ArgumentParser(
+        prog="python -m paperlib", description="Memory-R+ and MEDS, reproduced."
+    )
+    parser.add_argument("--version", action="version", version=f"paperlib {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="command")
+
+    def add(name: str, function, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(command=function)
+        return command
+
+    train = add("train", _train, "train or resume one run of a paper's recipe")
+    evaluate = add("evaluate", _evaluate, "evaluate the checkpoints of a finished run")
+    for command in (train, evaluate):
+        command.add_argument("--paper", required=True, help="memory_r or meds")
+        command.add_argument("--method", required=True, help="a row of the paper's table")
+        command.add_argument("--profile", default="tiny", help="smoke, tiny or paper (%(default)s)")
+        command.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+        command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
+        command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
+        command.add_argument("--device", default="auto", help="auto, cpu, cuda (%(default)s)")
+    evaluate.add_argument("--split", default="test", help="test or validation (%(default)s)")
+    evaluate.add_argument(
+        "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
+    )
+
+    runs = add("runs", _runs, "list the runs there are")
+    runs.add_argument("--runs", default="runs", help="the run store (%(default)s)")
+
+    notebook = add("notebook", _notebook, "execute a parameterised notebook")
+    notebook.add_argument("path", help="an .ipynb file")
+    notebook.add_argument(
+        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
+        help="a parameter; may be repeated",
+    )  # fmt: skip
+    notebook.add_argument("--output", help="(executed/<PROFILE>/<folder>/<name>.ipynb)")
+    notebook.add_argument("--cell-timeout", type=int, help="seconds per cell (no limit)")
+
+    add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")
+    return parser
+
+
+def _run(options: argparse.Namespace):
+    from paperlib.experiments.recipes import recipe
+    from paperlib.experiments.store import Store
+
+    config = recipe(
+        options.paper, options.method, options.profile, options.seed, preset=options.preset
+    )
+    return Store(options.runs).run(config)
+
+
+def _train(options: argparse.Namespace) -> None:
+    run = _run(options)
+    run.ensure(device=options.device)
+    print(run.folder)
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from paperlib.experiments.grid import Job
+    from paperlib.experiments.recipes import eval_settings
+
+    run = _run(options)
+    if run.status() != "complete":
+        raise UserError(f"{run.folder} is {run.status()}; train it first")
+    settings = eval_settings(options.paper, options.profile, options.split)
+    job = Job(run, (settings,), options.checkpoints, threads=1, device=options.device)
+    job.work()
+    for step in job.steps():
+        problems = run.evaluation(step, settings)["problems"]
+        share = sum(p["correct"] / p["n"] for p in problems) / len(problems)
+        print(f"step {step}  {settings.name}  pass@1 {share:.3f}")
+
+
+def _runs(options: argparse.Namespace) -> None:
+    from paperlib.experiments.store import Store, folder_status
+
+    for folder in Store(options.runs).folders():
+        print(f"{folder_status(folder):9} {folder}")
+
+
+def _notebook(options: argparse.Namespace) -> int:
+    from paperlib.experiments.notebooks import NotebookError, parse_pairs, run_notebook
+
+    try:
+        print(
+            run_notebook(
+                options.path,
+                parse_pairs(options.parameters),
+                options.output,
+                cell_timeout=options.cell_timeout,
+            )
+        )
+    except NotebookError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _tiny_model(options: argparse.Namespace) -> None:
+    from paperlib.tasks.tiny.build import build
+
+    build()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

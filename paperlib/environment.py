@@ -1,0 +1,97 @@
+"""What computed a result: commit, versions, machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from paperlib import __version__
+
+ROOT = Path(__file__).resolve().parent.parent  # the clone, where there is one
+PACKAGES = (
+    "torch", "transformers", "tokenizers", "trl", "lm-eval", "sentence-transformers", "hdbscan",
+    "scikit-learn", "numpy", "pandas",
+)  # fmt: skip
+
+
+def environment_record(device: str | None = None) -> dict[str, Any]:
+    """JSON values that tell what computes here, for a run's ``environment.json``.
+
+    Args:
+        device: the device in use, e.g. ``"cuda:0"``; a GPU is then recorded by its name.
+
+    ``commit`` and ``dirty`` (tracked files changed) are None outside a git clone.
+    """
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "paperlib": __version__,
+        **git_state(),
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "machine": {
+            "system": platform.platform(),
+            "cpu": _cpu_model(),
+            "cores": available_cores(),
+            "device": _device_name(device),
+        },
+    }
+
+
+def git_state(root: Path = ROOT) -> dict[str, Any]:
+    """``{"commit": hash or None, "dirty": bool or None}`` of the clone at ``root``.
+
+    None also where ``root`` merely lies inside some other project's repository, as an installed
+    package in that project's virtual environment does.
+    """
+    top = _git(root, "rev-parse", "--show-toplevel")
+    if top is None or Path(top).resolve() != root.resolve():
+        return {"commit": None, "dirty": None}
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": _git(root, "rev-parse", "HEAD"), "dirty": bool(changes)}
+
+
+def available_cores() -> int:
+    """The cores this process may use, which a container can make fewer than the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux
+    return platform.processor() or platform.machine()
+
+
+def _device_name(device: str | None) -> str:
+    if device is None or not device.startswith("cuda"):
+        return device or "cpu"
+    torch = sys.modules.get("torch")  # whoever computes on a GPU has it imported
+    return torch.cuda.get_device_name(device) if torch else device

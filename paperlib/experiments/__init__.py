@@ -1,0 +1,1 @@
+"""Which runs make which table: recipes, run store, grid, notebook runner."""

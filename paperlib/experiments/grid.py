@@ -1,0 +1,261 @@
+"""Many runs at once: train what is missing, then evaluate what is not evaluated yet.
+
+Every run computes with the same number of threads whatever the executor, so that the executor and
+the number of jobs never change a result. What is complete costs a look at the disk.
+
+    runs = grid([recipe("meds", m, "tiny", s) for m in ("DAPO", "MEDS") for s in (0, 1)],
+                evaluations=[settings])
+
+A local job is a Python process that gets its work on stdin. The crash or the kill of one (out of
+memory, say) leaves the others alone, and it ends itself when the parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paperlib.environment import ROOT, available_cores
+from paperlib.errors import UserError, check_choice
+from paperlib.evaluation.settings import EvalSettings
+from paperlib.experiments.progress import Progress
+from paperlib.experiments.store import Run, Store
+from paperlib.rl.config import RunConfig
+
+POLL_SECONDS = 0.5
+GRACE_SECONDS = 5.0  # between asking a job to stop and killing it
+LOG_LINES = 15  # of a failed run's log, in the error
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done for one run: train it, then evaluate its checkpoints."""
+
+    run: Run
+    evaluations: tuple[EvalSettings, ...]
+    which: str  # "last" or "all" checkpoints
+    threads: int
+    device: str
+
+    def steps(self) -> list[int]:
+        """The steps of the checkpoints to evaluate."""
+        steps = [step for step, _ in self.run.checkpoints()]
+        return steps[-1:] if self.which == "last" else steps
+
+    def done(self) -> bool:
+        """Whether nothing is left to do; reads names and the run's small JSON files only."""
+        return self.run.status() == "complete" and all(
+            self.run.evaluation_path(step, settings).exists()
+            for step in self.steps()
+            for settings in self.evaluations
+        )
+
+    def work(self) -> None:
+        """Do it, here and now, with a fixed number of threads."""
+        from paperlib.rl.policy import resolve_device
+
+        device = str(resolve_device(self.device))
+        with fixed_threads(self.threads):
+            self.run.ensure(device=device, progress=False)
+            for step in self.steps():
+                for settings in self.evaluations:
+                    self.run.evaluation(step, settings, device=device, progress=False)
+
+
+def grid(
+    configs: Iterable[RunConfig],
+    evaluations: Sequence[EvalSettings] = (),
+    *,
+    checkpoints: str = "last",
+    store: Store | None = None,
+    executor: str = "local",
+    jobs: int | None = None,
+    threads: int = 1,
+    device: str = "auto",
+) -> list[Run]:
+    """Complete the run of every config and evaluate it; the runs in the order of ``configs``.
+
+    Args:
+        evaluations: computed for the chosen ``checkpoints`` ("last" or "all") of every run.
+        store: default ``Store()``, i.e. ``runs/`` in the working folder.
+        executor: "local" = several processes; "inline" = one after the other in this process, for
+            debugging and for reward terms that are defined in a notebook.
+        jobs: processes at once; default: as many as there are cores for. Use 1 on a single GPU.
+        threads: of each run; a different number may change results in the last digits.
+        device: "auto", "cpu", "cuda", ...
+
+    Raises:
+        UserError: unknown executor or checkpoints; a term that a process cannot import.
+        RuntimeError: at the end, if runs failed; names them with the tails of their logs. The
+            others are complete, and another call resumes the failed ones.
+    """
+    check_choice("executor", executor, ("local", "inline"))
+    check_choice("checkpoints", checkpoints, ("last", "all"))
+    if jobs is not None and jobs < 1:
+        raise UserError(f"jobs is {jobs}; it must be at least 1")
+    store = store or Store()
+    runs = [store.run(config) for config in configs]
+    unique = {run.folder: run for run in runs}
+    todo = [Job(run, tuple(evaluations), checkpoints, threads, device) for run in unique.values()]
+    pending = [job for job in todo if not job.done()]
+    if pending:
+        with Progress(total=len(todo), done=len(todo) - len(pending)) as progress:
+            if executor == "inline":
+                failed = _inline(pending, progress)
+            else:
+                limit = jobs or max(1, available_cores() // threads)
+                failed = _local(pending, limit, progress)
+        if failed:
+            tails = "\n\n".join(f"{j.run.folder}:\n{_log_tail(j.run)}" for j in failed)
+            names = ", ".join(job.run.config.name for job in failed)
+            raise RuntimeError(f"{len(failed)} of {len(todo)} runs failed: {names}\n\n{tails}")
+    return runs
+
+
+@contextmanager
+def fixed_threads(threads: int) -> Iterator[None]:
+    """Let torch, BLAS and OpenMP use ``threads`` threads: reductions depend on their number."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with threadpool_limits(threads):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _inline(jobs: list[Job], progress: Progress) -> list[Job]:
+    failed = []
+    for job in jobs:
+        progress.show([describe(job.run)])
+        try:
+            job.work()
+        except Exception:
+            failed.append(job)
+            with _open_log(job.run) as log:
+                log.write(traceback.format_exc().encode())
+        progress.advance()
+    return failed
+
+
+def _local(jobs: list[Job], limit: int, progress: Progress) -> list[Job]:
+    waiting, failed = list(reversed(jobs)), []
+    running: list[tuple[Job, subprocess.Popen]] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < limit:
+                job = waiting.pop()
+                running.append((job, _start(job)))
+            progress.show([describe(job.run) for job, _ in running])
+            time.sleep(POLL_SECONDS)
+            for job, process in [pair for pair in running if pair[1].poll() is not None]:
+                running.remove((job, process))
+                process.stdin.close()
+                if process.returncode != 0:
+                    failed.append(job)
+                    with _open_log(job.run) as log:
+                        log.write(f"the process ended with status {process.returncode}\n".encode())
+                progress.advance()
+    finally:  # after Ctrl-C too: what is written so far resumes
+        _stop([process for _, process in running])
+    return failed
+
+
+def _start(job: Job) -> subprocess.Popen:
+    for term in job.run.config.terms:
+        if type(term).__module__ == "__main__":
+            raise UserError(
+                f"reward term {type(term).__name__} is defined in a notebook or script, where "
+                "other processes cannot import it; move it to a module or use executor='inline'"
+            )
+    fixed = dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(job.threads)
+    )
+    # the child must import this paperlib and what the parent can import, wherever it runs
+    path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
+    with _open_log(job.run) as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from paperlib.experiments.grid import main; main()"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **fixed, "PYTHONPATH": path, "PAPERLIB_PROGRESS": "0"},
+        )
+    try:
+        pickle.dump(job, process.stdin)
+        process.stdin.flush()
+    except BrokenPipeError:
+        pass  # it died at once; its exit status tells
+    return process
+
+
+def _stop(processes: list[subprocess.Popen]) -> None:
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdin.close()
+
+
+def describe(run: Run) -> str:
+    """``DAPO s0 12/60``: method, seed and the last step in metrics.jsonl, for the progress bar."""
+    config = run.config
+    if (run.folder / "complete.json").exists():
+        return f"{config.method} s{config.seed} evaluating"
+    return f"{config.method} s{config.seed} {_last_step(run.folder)}/{config.max_steps}"
+
+
+def _last_step(folder: Path) -> int:
+    """Reads the end of the file only, since it is asked for twice a second."""
+    import json
+
+    try:
+        with open(folder / "metrics.jsonl", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
+            lines = file.read().split(b"\n")
+        return int(json.loads(lines[-2])["step"])  # lines[-1] is empty or half-written
+    except (OSError, IndexError, KeyError, ValueError):
+        return 0
+
+
+def _open_log(run: Run) -> Any:
+    run.folder.mkdir(parents=True, exist_ok=True)
+    return open(run.folder / "log.txt", "ab")
+
+
+def _log_tail(run: Run) -> str:
+    text = (run.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-LOG_LINES:])
+
+
+def main() -> None:
+    """A local job's process: read one pickled job from stdin and do it."""
+    job = pickle.load(sys.stdin.buffer)
+
+    def leave_with_parent() -> None:
+        os.read(0, 1)  # returns when the parent is gone; nothing more is ever sent
+        os._exit(1)
+
+    threading.Thread(target=leave_with_parent, daemon=True).start()
+    try:
+        job.work()
+    except UserError as error:
+        sys.exit(f"error: {error}")

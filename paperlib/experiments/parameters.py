@@ -1,0 +1,135 @@
+"""A notebook's parameters: what its tagged cell declares, and values checked against it."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from typing import Any
+
+from paperlib.errors import UserError
+
+_INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]*)")  # not 007, 1_000 or 1e3: nobody means them
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def declared_parameters(notebook: Any, name: str) -> dict[str, Any]:
+    """Name and default of each assignment in the one cell tagged ``parameters``.
+
+    Raises:
+        UserError: no such cell or several; anything in it but ``NAME = literal`` and comments.
+    """
+    cells = [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code" and "parameters" in cell.metadata.get("tags", [])
+    ]
+    if len(cells) != 1:
+        raise UserError(
+            f"{name} has {len(cells)} cells tagged 'parameters'; it must have exactly one"
+        )
+    try:
+        statements = ast.parse(cells[0].source).body
+    except SyntaxError as error:
+        raise UserError(f"{name}: the parameters cell is not Python: {error}") from error
+    declared: dict[str, Any] = {}
+    for statement in statements:
+        key, value = _assignment(statement)
+        if key is None:
+            raise UserError(
+                f"{name}: line {statement.lineno} of the parameters cell is not NAME = literal: "
+                f"{ast.unparse(statement)}"
+            )
+        declared[key] = value
+    return declared
+
+
+def _assignment(statement: ast.stmt) -> tuple[str | None, Any]:
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target, value = statement.targets[0], statement.value
+    elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+        target, value = statement.target, statement.value
+    else:
+        return None, None
+    if not isinstance(target, ast.Name):
+        return None, None
+    try:
+        return target.id, ast.literal_eval(value)
+    except ValueError:
+        return None, None
+
+
+def convert(name: str, value: Any, declared: dict[str, Any]) -> Any:
+    """``value`` as the type of the parameter's default; a text is read as a command line's.
+
+    bool: true, false, 1, 0. int: digits. float: finite, 1e-6 too. str: as it is. list and tuple:
+    a literal, or items with commas between them; one item is a list of one. dict: a literal. A
+    default of None takes null, None, any literal, or a text.
+
+    Raises:
+        UserError: unknown name (the valid ones are listed), or a value of another type.
+    """
+    if name not in declared:
+        raise UserError(f"unknown parameter {name!r}; valid: {', '.join(declared) or 'none'}")
+    default = declared[name]
+    try:
+        return _read(value, default) if isinstance(value, str) else _check(value, default)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise UserError(
+            f"parameter {name} is {value!r}; it must be a {type(default).__name__} "
+            f"like its default {default!r}"
+        ) from error
+
+
+def _read(text: str, default: Any) -> Any:
+    if isinstance(default, str):
+        return text
+    text = text.strip()
+    if isinstance(default, bool):
+        if text.lower() not in _BOOLEANS:
+            raise ValueError(text)
+        return _BOOLEANS[text.lower()]
+    if isinstance(default, int):
+        if not _INTEGER.fullmatch(text):
+            raise ValueError(text)
+        return int(text)
+    if isinstance(default, float):
+        return _check(float(text), default)
+    if isinstance(default, list | tuple):
+        return _check(_read_items(text, default), default)
+    if isinstance(default, dict):
+        return _check(ast.literal_eval(text), default)
+    if text in ("null", "None"):
+        return None
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _read_items(text: str, default: list | tuple) -> list:
+    if text[:1] in ("[", "("):
+        return list(ast.literal_eval(text))
+    items = [item.strip() for item in text.split(",")] if text else []
+    if not all(items):
+        raise ValueError(text)
+    if default and all(isinstance(item, str) for item in default):
+        return items
+    return [ast.literal_eval(item) for item in items]
+
+
+def _check(value: Any, default: Any) -> Any:
+    """A value that is no text, or the items of one, against the default's type."""
+    if default is None:
+        return value
+    if isinstance(default, float) and type(value) in (int, float):
+        if not math.isfinite(value):
+            raise ValueError(value)
+        return float(value)
+    if isinstance(default, list | tuple) and isinstance(value, list | tuple):
+        if len({type(item) for item in default}) == 1:
+            value = [_check(item, default[0]) for item in value]
+        return type(default)(value)
+    if type(value) is not type(default):
+        raise TypeError(value)
+    return value

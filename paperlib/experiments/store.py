@@ -1,0 +1,221 @@
+"""The run store: asking for a run trains it, resumes it or reads it.
+
+    runs/<profile>/<paper>-<method>-s<seed>-<hash of the config>/
+
+The folder's layout is described in paperlib/rl/train.py, which writes it. Everything here reads,
+except ``evaluations/``. Nothing here ever deletes a run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from paperlib.errors import UserError
+from paperlib.evaluation.settings import EvalSettings
+from paperlib.files import read_json, read_jsonl, write_json_atomic
+from paperlib.rl.config import RunConfig
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# what a run may hold before its config.json is written
+_EARLY_FILES = {"lock", "lock.json", "log.txt", "environment.json"}
+
+
+class Store:
+    """All runs below ``root``. Making one touches no file."""
+
+    def __init__(self, root: Path | str = "runs") -> None:
+        self.root = Path(root)
+
+    def run(self, config: RunConfig) -> Run:
+        """The run of a config, whether it exists yet or not."""
+        return Run(config, self.root / config.profile / config.name)
+
+    def folders(self) -> list[Path]:
+        """The folders of all runs there are, of every profile, sorted."""
+        return sorted(path.parent for path in self.root.glob("*/*/config.json"))
+
+
+def folder_status(folder: Path, config: RunConfig | None = None) -> str:
+    """``missing``, ``partial``, ``complete``, ``foreign`` (another config's) or ``damaged``.
+
+    Without ``config`` the folder's own config is trusted.
+    """
+    names = {p.name for p in folder.iterdir()} if folder.is_dir() else set()
+    if "config.json" not in names:
+        extra = {n for n in names if n not in _EARLY_FILES and not n.endswith(".tmp")}
+        return "damaged" if extra else "missing"
+    try:
+        stored = read_json(folder / "config.json")
+        if config is not None and stored != _as_json(config.to_dict()):
+            return "foreign"
+        if "complete.json" not in names:
+            return "partial"
+        last = read_json(folder / "complete.json")["step"]
+    except (UserError, KeyError, TypeError):
+        return "damaged"
+    return "complete" if last in dict(checkpoints(folder)) else "damaged"
+
+
+def checkpoints(folder: Path) -> list[tuple[int, Path]]:
+    """The whole checkpoints (those with a COMPLETE mark) of a run folder, by step."""
+    return sorted(
+        (int(mark.parent.name), mark.parent)
+        for mark in folder.glob("checkpoints/*/COMPLETE")
+        if mark.parent.name.isdecimal()
+    )
+
+
+class Run:
+    """One run: its config, its folder and what lies there."""
+
+    def __init__(self, config: RunConfig, folder: Path) -> None:
+        self.config = config
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"Run({self.config.name}, {self.status()})"
+
+    def status(self) -> str:
+        """See :func:`folder_status`."""
+        return folder_status(self.folder, self.config)
+
+    def ensure(self, **train_kwargs: Any) -> Run:
+        """Train the run, resume it, or return at once if it is complete.
+
+        While another process works on it, wait (saying who does), then read what it made.
+        ``train_kwargs`` go to :func:`paperlib.rl.train.train`.
+
+        Raises:
+            UserError: the folder holds something else or is damaged; it is left as it is.
+        """
+        if self._checked_status() == "complete":
+            return self
+        with self._locked():
+            if self._checked_status() != "complete":  # nobody finished it while we waited
+                from paperlib.rl.train import train
+
+                train(self.config, self.folder, **train_kwargs)
+        return self
+
+    def metrics(self) -> pd.DataFrame:
+        """One row a generation step, in order; empty before the first."""
+        import pandas as pd
+
+        return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl"))
+
+    def rollouts(self, steps: Iterable[int] | None = None) -> pd.DataFrame:
+        """The stored rollouts of ``steps`` (default: of all), one row a completion.
+
+        Raises:
+            UserError: a step that has none.
+        """
+        import pandas as pd
+
+        files = {int(p.stem): p for p in sorted(self.folder.glob("rollouts/*.parquet"))}
+        wanted = list(files) if steps is None else list(steps)
+        absent = [step for step in wanted if step not in files]
+        if absent:
+            raise UserError(
+                f"{self.config.name} has no rollouts of steps {absent}; it has {_span(list(files))}"
+            )
+        frames = [pd.read_parquet(files[step]) for step in wanted]
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def checkpoints(self) -> list[tuple[int, Path]]:
+        """``(step, folder)`` of every whole checkpoint, by step."""
+        return checkpoints(self.folder)
+
+    def evaluation_path(self, step: int, settings: EvalSettings) -> Path:
+        """Where the evaluation of a checkpoint under some settings lies or will lie."""
+        return self.folder / "evaluations" / f"{step:06d}-{settings.name}.json"
+
+    def evaluation(self, step: int, settings: EvalSettings, **evaluate_kwargs: Any) -> dict:
+        """What :func:`paperlib.evaluation.harness.evaluate` returns; computed once, then read.
+
+        Raises:
+            UserError: no such checkpoint, or the stored evaluation is damaged or another's.
+        """
+        path = self.evaluation_path(step, settings)
+        if not path.exists():
+            folders = dict(self.checkpoints())
+            if step not in folders:
+                raise UserError(
+                    f"{self.config.name} has no checkpoint of step {step}; "
+                    f"it has {_span(list(folders))}"
+                )
+            with self._locked():
+                if not path.exists():  # nobody computed it while we waited
+                    from paperlib.evaluation.harness import evaluate
+
+                    write_json_atomic(path, evaluate(folders[step], settings, **evaluate_kwargs))
+        result = read_json(path)
+        if result.get("settings") != _as_json(settings.to_dict()):
+            raise UserError(f"{path} was made with other settings; delete it to have it computed")
+        return result
+
+    def _checked_status(self) -> str:
+        """The status, or a :class:`UserError` if the folder cannot be used."""
+        status = self.status()
+        if status == "foreign":
+            stored, ours = read_json(self.folder / "config.json"), _as_json(self.config.to_dict())
+            differ = [
+                f"{key} is {json.dumps(stored.get(key))} there, {json.dumps(ours.get(key))} here"
+                for key in sorted(stored.keys() | ours.keys())
+                if stored.get(key) != ours.get(key)
+            ]
+            raise UserError(
+                f"the run folder {self.folder} was made with another config: {'; '.join(differ)}. "
+                "Delete or move that folder to train the run anew"
+            )
+        if status == "damaged":
+            raise UserError(
+                f"the run folder {self.folder} is damaged: its config.json or complete.json cannot "
+                "be read, or its last checkpoint is gone. Delete or move it to train the run anew"
+            )
+        return status
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the run's lock; the system frees it when the process dies, however it dies."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / "lock")
+        holder = self.folder / "lock.json"  # for people; only the lock itself counts
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            print(f"{self.config.name}: waiting for {_holder(holder)}", file=sys.stderr, flush=True)
+            lock.acquire()
+        try:
+            write_json_atomic(holder, {"pid": os.getpid(), "host": socket.gethostname()})
+            yield
+        finally:
+            holder.unlink(missing_ok=True)
+            lock.release()
+
+
+def _as_json(value: Any) -> Any:
+    """The value as it comes back from a JSON file (tuples as lists)."""
+    return json.loads(json.dumps(value))
+
+
+def _span(steps: list[int]) -> str:
+    return ", ".join(map(str, steps)) if steps else "none"
+
+
+def _holder(path: Path) -> str:
+    try:
+        record = read_json(path)
+        return f"process {record['pid']} on {record['host']}, which is working on it"
+    except (OSError, UserError, KeyError, TypeError):
+        return "another process, which is working on it"

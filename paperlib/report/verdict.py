@@ -1,0 +1,66 @@
+"""Paper against ours: paired differences over seeds with intervals, and what they allow to say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from paperlib.errors import UserError
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Mean of ``method - rival`` over seeds with its 95 % t-interval (None for one seed)."""
+
+    what: str
+    mean: float
+    low: float | None
+    high: float | None
+    seeds: int
+
+    def __str__(self) -> str:
+        if self.low is None or self.high is None:
+            return f"{self.what}: {self.mean:+.1f} points (one seed, no interval)"
+        return (
+            f"{self.what}: {self.mean:+.1f} points "
+            f"[{self.low:+.1f}, {self.high:+.1f}] (95 %, {self.seeds} seeds)"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """``higher``, ``lower`` or ``cannot be told``: whether the interval excludes 0."""
+        if self.low is None or self.high is None or self.low <= 0 <= self.high:
+            return "cannot be told"
+        return "higher" if self.low > 0 else "lower"
+
+
+def difference(
+    what: str, method: Sequence[float | None], rival: Sequence[float | None]
+) -> Difference | None:
+    """Compare two methods seed by seed; a rival with a single value (Base) stands for all seeds.
+
+    Args:
+        method, rival: one value per seed, in percent, in the same order of seeds; None = missing.
+
+    Returns:
+        None if no seed has both values.
+
+    Raises:
+        UserError: different numbers of seeds.
+    """
+    rivals = list(rival) * len(method) if len(rival) == 1 else list(rival)
+    if len(rivals) != len(method):
+        raise UserError(f"{what}: {len(method)} seeds against {len(rivals)}; give the same seeds")
+    pairs = [(a, b) for a, b in zip(method, rivals, strict=True) if None not in (a, b)]
+    if not pairs:
+        return None
+    gaps = np.array([a - b for a, b in pairs], dtype=float)
+    mean, n = float(gaps.mean()), len(gaps)
+    if n == 1:
+        return Difference(what, mean, None, None, 1)
+    # t with n - 1 degrees of freedom: with three seeds an honest interval is a wide one
+    half = float(stats.t.ppf(0.975, n - 1) * gaps.std(ddof=1) / np.sqrt(n))
+    return Difference(what, mean, mean - half, mean + half, n)

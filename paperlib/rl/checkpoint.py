@@ -1,0 +1,134 @@
+"""Checkpoints that are whole or not there, and hold all that a run needs to go on.
+
+    checkpoints/000015/   weights, tokenizer, state.pt (all but the weights), COMPLETE
+
+COMPLETE is a JSON map of file name to SHA-256, written before the folder gets its final name.
+Every checkpoint keeps its weights for evaluation; only the newest two keep ``state.pt``, so that
+there is one to fall back on if the newest is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from paperlib.errors import UserError
+from paperlib.rl.policy import quiet_transformers
+
+STATES_KEPT = 2
+
+
+def checkpoint_folder(run: Path, step: int) -> Path:
+    """``<run>/checkpoints/<step, six digits>``."""
+    return run / "checkpoints" / f"{step:06d}"
+
+
+def save_checkpoint(run: Path, step: int, model: Any, tokenizer: Any, state: dict) -> None:
+    """Write, verify, then name a checkpoint; only then drop state.pt of old ones.
+
+    Raises:
+        UserError: ``state`` holds something other than tensors and plain values.
+    """
+    target = checkpoint_folder(run, step)
+    scratch = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a kill
+    scratch.mkdir(parents=True)
+    with quiet_transformers():
+        model.save_pretrained(scratch)
+    tokenizer.save_pretrained(scratch)
+    torch.save(state, scratch / "state.pt")
+    try:
+        torch.load(scratch / "state.pt", weights_only=True)
+    except Exception as error:
+        raise UserError(
+            f"the state of step {step} cannot be read back ({error}); state_dict() of a reward "
+            "term may hold tensors, numbers, strings, lists, tuples and dicts only"
+        ) from error
+    digests = {}
+    for path in sorted(p for p in scratch.iterdir() if p.is_file()):
+        digests[path.name] = _sha256(path)
+        _sync(path)
+    (scratch / "COMPLETE").write_text(json.dumps(digests, indent=1))
+    _sync(scratch / "COMPLETE")
+    if target.exists():  # a step that was trained again after falling back to an older checkpoint
+        shutil.rmtree(target)
+    os.replace(scratch, target)
+    with_state = [p for p in whole_checkpoints(run) if (p / "state.pt").exists()]
+    for old in with_state[:-STATES_KEPT]:
+        (old / "state.pt").unlink()
+
+
+def whole_checkpoints(run: Path) -> list[Path]:
+    """Folders of the checkpoints that have their COMPLETE mark, oldest first."""
+    return sorted(mark.parent for mark in (run / "checkpoints").glob("[0-9]*/COMPLETE"))
+
+
+def newest_checkpoint(run: Path) -> Path | None:
+    """The checkpoint to resume from, its files verified; None if there is none yet.
+
+    Raises:
+        UserError: a file of it is missing or damaged: says what to delete.
+    """
+    whole = whole_checkpoints(run)
+    if not whole:
+        return None
+    newest = whole[-1]
+    try:
+        digests = json.loads((newest / "COMPLETE").read_text())
+        bad = [n for n, digest in digests.items() if _sha256(newest / n) != digest]
+    except (OSError, ValueError, AttributeError) as error:
+        bad = [str(error)]
+    if bad:
+        older = [p.name for p in whole[:-1] if (p / "state.pt").exists()]
+        then = f"resume from step {int(older[-1])}" if older else "start the run from the beginning"
+        raise UserError(
+            f"checkpoint {newest} is damaged ({', '.join(bad)}). Nothing was deleted. To {then}, "
+            f"delete the folder {newest} and run the same command again"
+        )
+    return newest
+
+
+def load_state(checkpoint: Path) -> dict[str, Any]:
+    """The content of ``state.pt``; no code in it can run (``weights_only``)."""
+    return torch.load(checkpoint / "state.pt", weights_only=True, map_location="cpu")
+
+
+def rng_state() -> dict[str, Any]:
+    """States of the global generators of python, numpy and torch, as plain values and tensors."""
+    kind, keys, *rest = np.random.get_state()
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": (kind, keys.tolist(), *rest),
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def restore_rng(state: dict[str, Any]) -> None:
+    """Put back what :func:`rng_state` took."""
+    random.setstate(state["python"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

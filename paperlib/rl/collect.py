@@ -1,0 +1,162 @@
+"""Prompts in, one step's graded groups out: data order, sampling, DAPO's dynamic sampling."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from paperlib.errors import UserError
+from paperlib.methods.rollouts import Rollouts
+from paperlib.rl.config import RunConfig
+from paperlib.rl.objective import groups_without_spread
+from paperlib.rl.policy import end_tokens, pad_token
+from paperlib.rl.sampling import sample_groups
+from paperlib.tasks.data import Problem
+from paperlib.tasks.grading import grade
+from paperlib.tasks.prompts import build_prompt
+
+
+@dataclass
+class PromptStream:
+    """Problems in a seeded order, shuffled anew every epoch; a last partial batch runs on into
+    the next epoch, so no problem is ever left out."""
+
+    problems: list[Problem]
+    prompt_ids: list[list[int]]
+    seed: int
+    drawn: int = 0  # problems drawn so far: the whole state
+
+    def next(self, count: int) -> list[int]:
+        """Indices of the next ``count`` problems."""
+        out = []
+        for position in range(self.drawn, self.drawn + count):
+            epoch, offset = divmod(position, len(self.problems))
+            out.append(self._order(epoch)[offset])
+        self.drawn += count
+        return out
+
+    def _order(self, epoch: int) -> list[int]:
+        order = list(range(len(self.problems)))
+        random.Random(f"order-{self.seed}-{epoch}").shuffle(order)
+        return order
+
+
+def make_stream(config: RunConfig, problems: list[Problem], tokenizer: Any) -> PromptStream:
+    """The stream of all problems whose prompt fits.
+
+    Raises:
+        UserError: fewer of them than one generation batch needs.
+    """
+    prompts = [build_prompt(tokenizer, p.question, config.prompt) for p in problems]
+    fits = [i for i, ids in enumerate(prompts) if len(ids) <= config.max_prompt_length]
+    if len(fits) < config.prompts_per_step:
+        raise UserError(
+            f"{len(fits)} prompts < {config.prompts_per_step} prompts per generation batch: data "
+            f"set {config.dataset!r} has {len(problems)} problems, {len(problems) - len(fits)} of "
+            f"them over max_prompt_length = {config.max_prompt_length} tokens"
+        )
+    return PromptStream([problems[i] for i in fits], [prompts[i] for i in fits], config.seed)
+
+
+@dataclass
+class Batch:
+    """One step's kept groups; every list has one entry per rollout."""
+
+    rollouts: Rollouts
+    prompt_ids: list[list[int]]
+    completion_ids: list[list[int]]
+    logps: list[torch.Tensor]  # log-probabilities under the sampling policy
+
+
+def collect(
+    config: RunConfig, step: int, stream: PromptStream, model: Any, tokenizer: Any
+) -> tuple[Batch | None, dict[str, float]]:
+    """Sample and grade one step's groups.
+
+    DAPO (``dynamic_sampling``): groups whose raw accuracy has no spread are dropped and further
+    generation batches drawn until ``prompts_per_step`` mixed groups are there, the first of them
+    kept; after ``max_generation_batches`` the step uses the mixed groups it has. Dropped groups
+    are never seen by a reward term.
+
+    Returns:
+        The batch, None if there is no mixed group at all, and counts for the metrics.
+    """
+    kept: list[Batch] = []
+    stats = {"generation_batches": 0, "groups_drawn": 0, "groups_dropped": 0}
+    accuracies: list[float] = []
+    while len(kept) < config.prompts_per_step:
+        groups = _sample_batch(config, step, int(stats["generation_batches"]), stream, model,
+                               tokenizer)
+        stats["generation_batches"] += 1
+        stats["groups_drawn"] += len(groups)
+        accuracies += [float(g.rollouts.accuracy.mean()) for g in groups]
+        if not config.dynamic_sampling:
+            kept = groups
+            break
+        mixed = [g for g in groups if not groups_without_spread(
+            torch.as_tensor(g.rollouts.accuracy), config.num_generations).item()]
+        stats["groups_dropped"] += len(groups) - len(mixed)
+        kept += mixed
+        if stats["generation_batches"] == config.max_generation_batches:
+            break
+    kept = kept[: config.prompts_per_step]
+    stats["groups_kept"] = len(kept)
+    stats["accuracy_drawn"] = float(np.mean(accuracies))
+    return (_join(config, step, kept) if kept else None), stats
+
+
+def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
+    """One generation batch, as a list of single groups."""
+    indices = stream.next(config.prompts_per_step)
+    # The generator depends on the step alone: a resumed run draws the same numbers.
+    digest = hashlib.sha256(f"sample-{config.seed}-{step}-{draw}".encode()).digest()
+    generator = torch.Generator(model.device).manual_seed(int.from_bytes(digest[:7]))
+    samples = sample_groups(
+        model, [stream.prompt_ids[i] for i in indices], config.num_generations,
+        max_completion_length=config.max_completion_length, temperature=config.temperature,
+        top_p=config.top_p, generator=generator, eos_token_ids=end_tokens(model, tokenizer),
+        pad_token_id=pad_token(tokenizer),
+    )
+    texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
+    size, groups = config.num_generations, []
+    for place, index in enumerate(indices):
+        problem, rows = stream.problems[index], slice(place * size, (place + 1) * size)
+        ids = samples.completion_ids[rows]
+        groups.append(Batch(
+            Rollouts(
+                step=step, num_generations=size,
+                problem_ids=[problem.id] * size, questions=[problem.question] * size,
+                golds=[problem.answer] * size, completions=texts[rows],
+                lengths=np.array([len(row) for row in ids]),
+                truncated=samples.truncated[rows].numpy(),
+                accuracy=np.array([float(grade(text, problem.answer)) for text in texts[rows]]),
+                max_completion_length=config.max_completion_length,
+            ),
+            [stream.prompt_ids[index]] * size, ids, samples.logps[rows],
+        ))
+    return groups
+
+
+def _join(config: RunConfig, step: int, groups: list[Batch]) -> Batch:
+    parts = [g.rollouts for g in groups]
+    joined: dict[str, Any] = {
+        name: sum((getattr(part, name) for part in parts), [])
+        for name in ("problem_ids", "questions", "golds", "completions")
+    }
+    for name in ("lengths", "truncated", "accuracy"):
+        joined[name] = np.concatenate([getattr(part, name) for part in parts])
+    rollouts = Rollouts(
+        step=step, num_generations=config.num_generations,
+        max_completion_length=config.max_completion_length, **joined,
+    )
+    return Batch(
+        rollouts,
+        sum((g.prompt_ids for g in groups), []),
+        sum((g.completion_ids for g in groups), []),
+        sum((g.logps for g in groups), []),
+    )

@@ -1,0 +1,142 @@
+"""What a run writes down: metrics (JSON lines and TensorBoard), rollouts (parquet), progress."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm.auto import tqdm
+
+from paperlib.files import read_jsonl, write_text_atomic
+from paperlib.methods.rollouts import Rollouts
+
+# Every key of metrics.jsonl. <term> stands for the name of a reward term.
+GLOSSARY = {
+    "step": "generation step, from 1",
+    "epoch": "problems drawn so far over problems in the data set",
+    "accuracy": "share of kept completions with a right final answer",
+    "accuracy_drawn": "the same over all drawn completions, dropped groups included",
+    "reward": "mean over completions of the summed reward terms",
+    "reward_std": "standard deviation of it over completions",
+    "reward/<term>": "mean of one reward term",
+    "reward_std/<term>": "standard deviation of one reward term over completions",
+    "reward_nonzero/<term>": "share of completions for which the term is not 0",
+    "length": "mean completion length in tokens, the end token included",
+    "length_min": "shortest completion",
+    "length_max": "longest completion",
+    "truncated": "share of completions cut at max_completion_length",
+    "groups_drawn": "groups sampled in this step",
+    "groups_dropped": "groups dropped by dynamic sampling: no spread in raw accuracy",
+    "groups_kept": "groups trained on",
+    "groups_without_spread": "share of kept groups whose summed rewards are all equal: advantage 0",
+    "generation_batches": "generation batches drawn in this step",
+    "loss": "mean loss over the step's updates",
+    "grad_norm": "gradient norm before clipping, mean over updates",
+    "learning_rate": "learning rate of this step",
+    "entropy": "mean entropy of the next-token distribution at completion tokens, in nats",
+    "kl": "mean k3 estimate of the KL to the initial model; 0 when beta is 0",
+    "kl_clamped": "tokens whose log-ratio to the initial model was clamped to +-20",
+    "clip_low": "share of tokens with A < 0 and ratio < 1 - epsilon",
+    "clip_high": "share of tokens with A > 0 and ratio > 1 + epsilon_high",
+    "dual_clip": "share of tokens at the dual clip's bound",
+    "ratio_max": "largest probability ratio",
+    "updates": "optimiser steps taken",
+    "skipped_updates": "optimiser steps left out because the gradient was not finite",
+    "seconds/sample": "sampling and grading",
+    "seconds/terms": "reward terms and advantages",
+    "seconds/update": "forward and backward passes, optimiser",
+    "seconds/checkpoint": "writing the checkpoint",
+}
+
+
+class RunLog:
+    """The open logs of a run; ``start`` is the last step that is already done."""
+
+    def __init__(self, folder: Path, start: int, max_steps: int, *, progress: bool) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._path = folder / "metrics.jsonl"
+        # Steps after the checkpoint are trained again: their lines go.
+        rows = [row for row in read_jsonl(self._path) if row["step"] <= start]
+        write_text_atomic(self._path, "".join(json.dumps(row) + "\n" for row in rows))
+        self._file = self._path.open("a", encoding="utf-8")
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        hidden = not progress or os.environ.get("PAPERLIB_PROGRESS") == "0"
+        self._bar = tqdm(total=max_steps, initial=start, disable=hidden, desc=folder.name)
+
+    def step(self, metrics: dict[str, float]) -> None:
+        """Append one step, flushed to the disk's cache, and move the bar."""
+        self._file.write(json.dumps(metrics) + "\n")
+        self._file.flush()
+        for name, value in metrics.items():
+            self._board.add_scalar(name, value, metrics["step"])
+        shown = ("accuracy", "reward", "length", "entropy")
+        self._bar.set_postfix({k: f"{metrics[k]:.2f}" for k in shown if k in metrics})
+        self._bar.update()
+
+    def note(self, text: str) -> None:
+        """A line for the user, above the bar."""
+        tqdm.write(text)
+
+    def close(self) -> None:
+        self._file.close()
+        self._board.close()
+        self._bar.close()
+
+
+def rollout_metrics(
+    rollouts: Rollouts, terms: dict[str, np.ndarray], rewards: np.ndarray, flat: float
+) -> dict[str, float]:
+    """Metrics that depend on the rollouts and rewards alone; names in :data:`GLOSSARY`.
+
+    Args:
+        terms: ``[n]`` per reward term.
+        rewards: ``[n]``, their sum.
+        flat: share of groups whose ``rewards`` have no spread.
+    """
+    out = {
+        "accuracy": float(rollouts.accuracy.mean()),
+        "reward": float(rewards.mean()),
+        "reward_std": float(rewards.std()),
+        "length": float(rollouts.lengths.mean()),
+        "length_min": int(rollouts.lengths.min()),
+        "length_max": int(rollouts.lengths.max()),
+        "truncated": float(rollouts.truncated.mean()),
+        "groups_without_spread": flat,
+    }
+    for name, values in terms.items():
+        out[f"reward/{name}"] = float(values.mean())
+        out[f"reward_std/{name}"] = float(values.std())
+        out[f"reward_nonzero/{name}"] = float((values != 0).mean())
+    return out
+
+
+def write_rollouts(
+    folder: Path, rollouts: Rollouts, terms: dict[str, np.ndarray], rewards: np.ndarray,
+    advantages: np.ndarray,
+) -> None:
+    """One step's kept rollouts as ``rollouts/<step>.parquet``: what replay reads."""
+    columns: dict[str, Any] = {
+        "step": np.full(len(rollouts), rollouts.step),
+        "problem_id": rollouts.problem_ids,
+        "completion": rollouts.completions,
+        "gold": rollouts.golds,
+        "accuracy": rollouts.accuracy,
+        "length": rollouts.lengths,
+        "truncated": rollouts.truncated,
+        **{f"reward/{name}": values for name, values in terms.items()},
+        "reward": rewards,
+        "advantage": advantages,
+    }
+    if rollouts.layer_logits is not None:
+        columns["layer_logits"] = list(rollouts.layer_logits)
+    target = folder / "rollouts" / f"{rollouts.step:06d}.parquet"
+    target.parent.mkdir(exist_ok=True)
+    scratch = target.with_name(f".{target.name}.tmp")
+    pq.write_table(pa.table(columns), scratch, compression="zstd")
+    os.replace(scratch, target)

@@ -1,0 +1,195 @@
+"""The loop, on a page: sample groups, grade, reward, advantages, update, record.
+
+What a run leaves in its folder:
+
+    config.json       the RunConfig                environment.json   commit, versions, machine
+    metrics.jsonl     one line a step              rollouts/000001.parquet, ...
+    checkpoints/000015/, ...                       tensorboard/
+    complete.json     {"reason", "step", "seconds"}, written last
+
+Started again on the same folder, it goes on from the newest checkpoint; on the CPU the outcome is
+bit-identical to a run that was never interrupted.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from paperlib.environment import environment_record
+from paperlib.errors import UserError
+from paperlib.files import read_json, write_json_atomic
+from paperlib.methods.rollouts import RewardTerm, call_term
+from paperlib.rl.checkpoint import (
+    load_state,
+    newest_checkpoint,
+    restore_rng,
+    rng_state,
+    save_checkpoint,
+)
+from paperlib.rl.collect import collect, make_stream
+from paperlib.rl.config import RunConfig
+from paperlib.rl.logps import check_head
+from paperlib.rl.logs import RunLog, rollout_metrics, write_rollouts
+from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
+from paperlib.rl.policy import load_policy, resolve_device
+from paperlib.rl.update import update
+from paperlib.tasks.data import load_problems
+
+
+def train(
+    config: RunConfig, folder: Path, *, device: str = "auto", progress: bool = True
+) -> None:
+    """Train the run in ``folder``, or resume it; a finished run is left as it is.
+
+    Raises:
+        UserError: bad data, model or device; a folder of another config; a damaged checkpoint; a
+            reward term that returns the wrong length or values that are not finite. What was
+            computed before stays on disk.
+    """
+    folder = Path(folder)
+    if (folder / "complete.json").exists():
+        return
+    place = resolve_device(device)
+    problems = load_problems(config.dataset)
+    terms = reward_terms(config)
+    open_folder(config, folder, str(place))
+    checkpoint = newest_checkpoint(folder)
+
+    seed_everything(config.seed)
+    initial, tokenizer = load_policy(config.model, place)
+    check_head(initial)
+    stream = make_stream(config, problems, tokenizer)
+    reference = initial.requires_grad_(False) if config.beta else None
+    model = load_policy(checkpoint, place)[0] if checkpoint else copy.deepcopy(initial)
+    model.requires_grad_(True)
+    optimizer = make_optimizer(config, model)
+    start, empty_steps, seconds = 0, 0, 0.0
+    if checkpoint:
+        state = load_state(checkpoint)
+        start, empty_steps, seconds = state["step"], state["empty_steps"], state["seconds"]
+        optimizer.load_state_dict(state["optimizer"])
+        stream.drawn = state["drawn"]
+        for name, term_state in state["terms"].items():
+            next(t for t in terms if t.name == name).load_state_dict(term_state)
+        restore_rng(state["rng"])
+
+    def save(step: int) -> None:
+        save_checkpoint(folder, step, model, tokenizer, {
+            "step": step, "empty_steps": empty_steps, "drawn": stream.drawn,
+            "seconds": seconds + time.time() - began,
+            "optimizer": optimizer.state_dict(), "rng": rng_state(),
+            "terms": {t.name: t.state_dict() for t in terms if hasattr(t, "state_dict")},
+        })
+
+    began, step, reason = time.time(), start, "finished"
+    if config.max_steps == 0 and not checkpoint:
+        save(0)
+    log = RunLog(folder, start, config.max_steps, progress=progress)
+    try:
+        for step in range(start + 1, config.max_steps + 1):
+            clock: dict[str, float] = {}
+            rate = config.learning_rate * learning_rate_factor(
+                step - 1, config.max_steps, config.warmup_steps, config.lr_scheduler_type
+            )
+            for parameters in optimizer.param_groups:
+                parameters["lr"] = rate
+            with timed(clock, "sample"):
+                batch, metrics = collect(config, step, stream, model, tokenizer)
+            empty_steps = 0 if batch else empty_steps + 1
+            if batch:
+                with timed(clock, "terms"):
+                    values = {t.name: call_term(t, batch.rollouts) for t in terms}
+                    rewards = np.sum(list(values.values()), axis=0)
+                    advantages, flat = advantages_of(config, rewards)
+                with timed(clock, "update"):
+                    metrics |= update(config, model, reference, optimizer, batch, advantages)
+                metrics |= rollout_metrics(batch.rollouts, values, rewards, flat)
+                write_rollouts(folder, batch.rollouts, values, rewards, advantages.numpy())
+            if empty_steps == config.max_empty_steps:
+                reason = f"no group with spread in accuracy for {empty_steps} steps"
+            last = step == config.max_steps or reason != "finished"
+            if last or step % config.save_steps == 0:
+                with timed(clock, "checkpoint"):
+                    save(step)
+            log.step({
+                "step": step, "epoch": stream.drawn / len(stream.problems),
+                "learning_rate": rate, **metrics,
+                **{f"seconds/{name}": round(value, 4) for name, value in clock.items()},
+            })
+            if last:
+                break
+    finally:
+        log.close()
+    total = round(seconds + time.time() - began, 1)
+    write_json_atomic(folder / "complete.json", {"reason": reason, "step": step, "seconds": total})
+
+
+def reward_terms(config: RunConfig) -> list[RewardTerm]:
+    """The run's own terms. Raises UserError if two have one name: each is logged by it."""
+    terms = [copy.deepcopy(term) for term in config.terms]
+    names = [term.name for term in terms]
+    if len(set(names)) < len(names):
+        raise UserError(f"two reward terms have the same name: {', '.join(names)}")
+    return terms
+
+
+def advantages_of(config: RunConfig, rewards: np.ndarray) -> tuple[torch.Tensor, float]:
+    """Group advantages ``[n]`` and the share of groups whose rewards have no spread."""
+    values = torch.as_tensor(rewards)
+    flat = groups_without_spread(values, config.num_generations).double().mean().item()
+    advantages = group_advantages(
+        values, config.num_generations, scale_rewards=config.scale_rewards,
+        advantage_epsilon=config.advantage_epsilon,
+    )
+    return advantages, flat
+
+
+def make_optimizer(config: RunConfig, model: Any) -> torch.optim.Optimizer:
+    """AdamW over all parameters, fused where the device has it."""
+    return torch.optim.AdamW(
+        model.parameters(), lr=config.learning_rate, eps=config.adam_epsilon,
+        betas=(config.adam_beta1, config.adam_beta2), weight_decay=config.weight_decay,
+        fused=model.device.type == "cuda",
+    )
+
+
+def open_folder(config: RunConfig, folder: Path, device: str) -> None:
+    """Make the folder, or check that it is this config's. Raises UserError if it is another's."""
+    path, wanted = folder / "config.json", json.loads(json.dumps(config.to_dict()))
+    if not path.exists():
+        write_json_atomic(folder / "environment.json", environment_record(device))
+        write_json_atomic(path, wanted)
+        return
+    found = read_json(path)
+    if found != wanted:
+        keys = [k for k in {**found, **wanted} if found.get(k) != wanted.get(k)]
+        raise UserError(
+            f"the run folder {folder} belongs to another config (they differ in "
+            f"{', '.join(keys)}); nothing was changed. Delete that folder or choose another"
+        )
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators, for reward terms and models that draw from them."""
+    import random
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+@contextmanager
+def timed(clock: dict[str, float], name: str) -> Iterator[None]:
+    """Add the block's wall time in seconds to ``clock[name]``."""
+    began = time.perf_counter()
+    yield
+    clock[name] = clock.get(name, 0.0) + time.perf_counter() - began

@@ -1,0 +1,140 @@
+"""The update: one pass over a generation batch, in mini-batches, each cut into micro-batches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paperlib.rl.collect import Batch
+from paperlib.rl.config import RunConfig
+from paperlib.rl.logps import completion_logps, micro_batches
+from paperlib.rl.objective import add_entropy_advantage, policy_loss
+
+
+def autocast(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
+    """bf16 autocast if the config asks for it and the device can; float32 otherwise.
+
+    A GPU without bf16 runs in float32 rather than fp16: fp16 would need loss scaling, and its
+    overflows would be this run's alone.
+    """
+    if config.precision == "fp32" or (device.type == "cuda" and not torch.cuda.is_bf16_supported()):
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
+
+
+def update(
+    config: RunConfig, model: Any, reference: Any, optimizer: torch.optim.Optimizer,
+    batch: Batch, advantages: Tensor,
+) -> dict[str, float]:
+    """``mini_batches`` optimiser steps on one batch of rollouts.
+
+    Args:
+        reference: the initial model if ``config.beta`` > 0, else None.
+        advantages: ``[n]``, one per rollout.
+
+    Returns:
+        Token means of entropy, KL and clip fractions over the whole batch, ``ratio_max``, the
+        mean gradient norm before clipping, the mean loss, and ``skipped_updates`` (gradients that
+        were not finite: the step is left out and counted).
+    """
+    n = len(batch.completion_ids)
+    groups = torch.arange(n).split(config.num_generations)  # a mini-batch has whole groups
+    size = -(-len(groups) // config.mini_batches)
+    parts = [torch.cat(groups[i : i + size]).tolist() for i in range(0, len(groups), size)]
+    if config.precision == "bf16":
+        # Rounding differs between decoding and this forward pass; the ratio must not see that.
+        with torch.no_grad():
+            batch.logps = _fresh_logps(config, model, batch)
+    model.train()
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    totals: Counter[str] = Counter()
+    ratio_max, norms, losses, skipped = 0.0, [], [], 0
+    for rows in parts:
+        loss, stats = _backward(config, model, reference, batch, advantages, rows)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
+        if torch.isfinite(norm):
+            optimizer.step()
+            norms.append(float(norm))
+            losses.append(loss)
+        else:
+            skipped += 1
+        optimizer.zero_grad(set_to_none=True)
+        ratio_max = max(ratio_max, stats.pop("ratio_max"))
+        totals.update(stats)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_disable()  # it would switch the cache off while sampling
+    model.eval()
+    tokens = max(totals["tokens"], 1)
+    return {
+        "loss": sum(losses) / max(len(losses), 1),
+        "grad_norm": sum(norms) / max(len(norms), 1),
+        "entropy": totals["entropy"] / tokens,
+        "kl": totals["kl"] / tokens,
+        "kl_clamped": totals["kl_clamped"],
+        "clip_low": totals["clipped_low"] / tokens,
+        "clip_high": totals["clipped_high"] / tokens,
+        "dual_clip": totals["dual_clipped"] / tokens,
+        "ratio_max": ratio_max,
+        "updates": len(losses),
+        "skipped_updates": skipped,
+    }
+
+
+def _backward(
+    config: RunConfig, model: Any, reference: Any, batch: Batch, advantages: Tensor, rows: list[int]
+) -> tuple[float, dict[str, float]]:
+    """Gradient of one mini-batch, summed over micro-batches of at most micro_batch_tokens."""
+    left_out = batch.rollouts.truncated & config.mask_truncated_completions
+    lengths = [len(batch.prompt_ids[i]) + len(batch.completion_ids[i]) for i in rows]
+    num_tokens = sum(len(batch.completion_ids[i]) for i in rows if not left_out[i])
+    total, sums, ratio_max = 0.0, Counter(), 0.0
+    for chosen in micro_batches(lengths, config.micro_batch_tokens):
+        part = [rows[i] for i in chosen]
+        logps, entropy, mask = _forward(config, model, batch, part)
+        ref_logps = None
+        if config.beta:
+            with torch.no_grad():
+                ref_logps = _forward(config, reference, batch, part)[0]
+        mask = mask & ~torch.as_tensor(left_out[part], device=mask.device)[:, None]
+        credit = advantages[part].to(logps.device)
+        if config.entropy_alpha:
+            credit = add_entropy_advantage(
+                credit, entropy, alpha=config.entropy_alpha, kappa=config.entropy_kappa
+            )
+        old = torch.nn.utils.rnn.pad_sequence([batch.logps[i] for i in part], batch_first=True)
+        loss, stats = policy_loss(
+            logps, old.to(logps.device), credit, mask, epsilon=config.epsilon,
+            epsilon_high=config.epsilon_high, loss_type=config.loss_type, num_sequences=len(rows),
+            num_tokens=num_tokens, max_completion_length=config.max_completion_length,
+            beta=config.beta, ref_logps=ref_logps, dual_clip=config.dual_clip,
+        )
+        loss.backward()
+        total += loss.item()
+        stats["entropy"] = (entropy * mask).sum()
+        ratio_max = max(ratio_max, float(stats.pop("ratio_max")))
+        sums.update({name: float(value) for name, value in stats.items()})
+    return total, {**sums, "ratio_max": ratio_max}
+
+
+def _forward(config: RunConfig, model: Any, batch: Batch, rows: list[int]):
+    with autocast(config, model.device):
+        return completion_logps(
+            model, [batch.prompt_ids[i] for i in rows], [batch.completion_ids[i] for i in rows],
+            temperature=config.temperature,
+        )
+
+
+def _fresh_logps(config: RunConfig, model: Any, batch: Batch) -> list[Tensor]:
+    """The sampling policy's logps computed by the training forward pass."""
+    lengths = [len(p) + len(c) for p, c in zip(batch.prompt_ids, batch.completion_ids, strict=True)]
+    out: list[Tensor] = [torch.empty(0)] * len(lengths)
+    for rows in micro_batches(lengths, config.micro_batch_tokens):
+        logps, _, mask = _forward(config, model, batch, rows)
+        for i, row in enumerate(rows):
+            out[row] = logps[i][mask[i]].cpu()
+    return out

@@ -1,0 +1,215 @@
+"""``make tiny-model``: the tokenizer, the base model and the sentence encoder, from nothing.
+
+Deterministic for a given CPU type and torch version (fixed seeds, fixed thread number). The result
+is shipped in ``assets/``; this recipe shows where it comes from and rebuilds it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy, normalize
+from tqdm import tqdm
+
+from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
+from paperlib.tasks.tiny import ENCODER_DIR, MODEL_DIR
+from paperlib.tasks.tiny.problems import LEVELS, draw_problem, held_out_questions
+from paperlib.tasks.tiny.solutions import HABITS, draw_solution, write_solution
+
+THREADS = 2
+PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+# Deep and narrow: MEDS looks at the later half of the layers, so there must be a half worth it.
+MODEL = {
+    "vocab_size": 512, "hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 8,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "tie_word_embeddings": True, "rope_theta": 10000.0,
+}
+MODEL_STEPS, MODEL_BATCH, MICRO_BATCH, MODEL_LR = 900, 64, 16, 4e-3
+ENCODER_STEPS, ENCODER_BATCH, ENCODER_LR = 400, 64, 2e-3
+
+
+def build(model_dir: Path = MODEL_DIR, encoder_dir: Path = ENCODER_DIR, seed: int = 0) -> None:
+    """Train and save model and encoder; about eight minutes on two cores."""
+    started, threads = time.time(), torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        tokenizer = build_tokenizer(seed)
+        model_dir.mkdir(parents=True, exist_ok=True)
+        losses = _build_model(tokenizer, model_dir, seed)
+        _build_encoder(tokenizer, encoder_dir, seed)
+    finally:
+        torch.set_num_threads(threads)
+    record = {
+        "seed": seed, "steps": MODEL_STEPS, "batch": MODEL_BATCH, "learning_rate": MODEL_LR,
+        "final_loss": round(sum(losses[-50:]) / 50, 4), "seconds": round(time.time() - started),
+        "torch": torch.__version__.split("+")[0],
+    }
+    (model_dir / "recipe.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def build_tokenizer(seed: int):
+    """A byte-level BPE of 512 tokens with single digits: decode(encode(text)) == text."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    rng = random.Random(f"tokenizer-{seed}")
+    corpus = list(SYSTEM_PROMPTS.values()) * 200 + ["system\n", "user\n", "assistant\n"] * 200
+    for _ in range(4000):
+        problem = draw_problem(rng, rng.choice(LEVELS))
+        corpus += [problem.question, draw_solution(rng, problem, rng.choice(("tags", "boxed")))]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            # a word with the white space before it, so that "\n</reasoning>" is one token
+            pre_tokenizers.Split(Regex(r"\s*\S+|\s+"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    bpe.train_from_iterator(
+        corpus,
+        trainers.BpeTrainer(
+            vocab_size=MODEL["vocab_size"], special_tokens=[PAD, START, END], show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        ),
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=bpe, pad_token=PAD, eos_token=END, additional_special_tokens=[START],
+        clean_up_tokenization_spaces=False, model_max_length=MODEL["max_position_embeddings"],
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def _build_model(tokenizer, folder: Path, seed: int) -> list[float]:
+    from transformers import LlamaConfig, LlamaForCausalLM, get_cosine_schedule_with_warmup
+
+    torch.manual_seed(seed)
+    rng = random.Random(f"model-{seed}")
+    eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    model = LlamaForCausalLM(
+        LlamaConfig(**MODEL, bos_token_id=None, eos_token_id=eos, pad_token_id=pad)
+    )
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=MODEL_LR, betas=(0.9, 0.98), weight_decay=0.05
+    )
+    schedule = get_cosine_schedule_with_warmup(optimizer, 50, MODEL_STEPS)
+    forbidden, losses = held_out_questions(), []
+    for _ in tqdm(range(MODEL_STEPS), desc="base model"):
+        rows, starts = _supervised_batch(rng, tokenizer, forbidden)
+        tokens, total = sum(map(len, rows)) - sum(starts), 0.0
+        by_length = sorted(range(MODEL_BATCH), key=lambda i: len(rows[i]))
+        for first in range(0, MODEL_BATCH, MICRO_BATCH):  # sorted: half of the padding saved
+            part = by_length[first : first + MICRO_BATCH]
+            ids, labels = _pad([rows[i] for i in part], [starts[i] for i in part], pad)
+            hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
+            learned = labels[:, 1:] >= 0  # right padding: causal attention never sees it
+            logits = model.lm_head(hidden[learned])
+            loss = cross_entropy(logits, labels[:, 1:][learned], reduction="sum") / tokens
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return losses
+
+
+def _supervised_batch(rng, tokenizer, forbidden) -> tuple[list[list[int]], list[int]]:
+    rows, starts = [], []
+    while len(rows) < MODEL_BATCH:
+        problem = draw_problem(rng, rng.choice(LEVELS))
+        if problem.question in forbidden:
+            continue
+        prompt = rng.choice(("tags", "boxed"))
+        ids = build_prompt(tokenizer, problem.question, prompt)
+        completion = tokenizer.encode(draw_solution(rng, problem, prompt), add_special_tokens=False)
+        rows.append(ids + completion + [tokenizer.eos_token_id])
+        starts.append(len(ids))
+    return rows, starts
+
+
+def _pad(rows, starts, pad) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, rows))
+    ids = torch.full((len(rows), width), pad)
+    labels = torch.full((len(rows), width), -1)
+    for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
+        ids[i, : len(row)] = torch.tensor(row)
+        labels[i, start : len(row)] = torch.tensor(row[start:])
+    return ids, labels
+
+
+def solution_pair(rng: random.Random) -> tuple[str, str]:
+    """Two ways to write one solution path of one problem: what the encoder calls the same."""
+    while True:
+        problem, habit = draw_problem(rng, rng.choice(LEVELS)), rng.choice(("none", *HABITS))
+        prompt, state = rng.choice(("tags", "boxed")), rng.randrange(2**32)
+        pair = [write_solution(random.Random(state + k), problem, prompt, habit) for k in range(8)]
+        texts = [t for t in pair if t is not None]
+        same_path = {}
+        for text in texts:
+            key = tuple(line.split(" ")[-1] for line in text.splitlines() if "=" in line)
+            for other in same_path.setdefault(key, []):
+                if other != text:
+                    return other, text
+            same_path[key].append(text)
+
+
+def _build_encoder(tokenizer, folder: Path, seed: int) -> None:
+    """A two-layer BERT with mean pooling, trained with InfoNCE on pairs of the same path."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(seed + 1)
+    rng = random.Random(f"encoder-{seed}")
+    bert = BertModel(
+        BertConfig(
+            vocab_size=MODEL["vocab_size"], hidden_size=64, num_hidden_layers=2,
+            num_attention_heads=4, intermediate_size=128, max_position_embeddings=256,
+            pad_token_id=tokenizer.pad_token_id, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        ),
+        add_pooling_layer=False,
+    )
+    scratch = folder / "_bert"
+    bert.save_pretrained(scratch)
+    tokenizer.save_pretrained(scratch)
+    words = Transformer(str(scratch), max_seq_length=256)
+    encoder = SentenceTransformer(
+        modules=[words, Pooling(words.get_embedding_dimension(), "mean"), Normalize()],
+        device="cpu",
+    )
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=ENCODER_LR)
+    for step in tqdm(range(ENCODER_STEPS), desc="encoder"):
+        for group in optimizer.param_groups:
+            group["lr"] = ENCODER_LR * (1 - step / ENCODER_STEPS)
+        left, right = zip(*(solution_pair(rng) for _ in range(ENCODER_BATCH)), strict=True)
+        features = encoder.preprocess([*left, *right])
+        vectors = normalize(encoder(features)["sentence_embedding"], dim=1)
+        similarity = vectors[:ENCODER_BATCH] @ vectors[ENCODER_BATCH:].T / 0.05
+        loss = cross_entropy(similarity, torch.arange(ENCODER_BATCH))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    encoder.save(str(folder), create_model_card=False)
+    for leftover in scratch.iterdir():
+        leftover.unlink()
+    scratch.rmdir()
+
+
+if __name__ == "__main__":
+    build()

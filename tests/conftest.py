@@ -1,0 +1,11 @@
+"""Settings for every test; set before anything heavy is imported."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that asks the network must fail at once
+os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # results depend on the number of threads
+os.environ["PAPERLIB_PROGRESS"] = "0"
+os.environ.pop("PAPERLIB_STATUS", None)  # the tests may themselves run below a notebook

@@ -1,0 +1,212 @@
+"""Grids with a stand-in for training, in this process and in others."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_store import SETTINGS, Correct, make_config
+
+from paperlib.errors import UserError
+from paperlib.experiments import grid as module
+from paperlib.experiments.grid import describe, grid
+from paperlib.experiments.progress import Progress
+from paperlib.experiments.store import Store
+from paperlib.files import read_json, write_json_atomic
+
+# Run at the start of every child process: training and evaluation that take no time.
+STAND_IN = """
+import os, sys, time, types
+
+def train(config, folder, **kwargs):
+    import torch
+    from test_store import fake_train, write_json_atomic
+    if config.seed == 13:
+        raise ValueError("unlucky seed")
+    if config.seed == 9:
+        os._exit(9)
+    if config.seed == 60 and not (folder / "started").exists():
+        write_json_atomic(folder / "config.json", config.to_dict())
+        (folder / "started").touch()
+        time.sleep(60)
+    print("trained in", os.getpid(), flush=True)
+    fake_train(config, folder, **kwargs)
+    (folder / "threads").write_text(f"{torch.get_num_threads()} {os.environ['OMP_NUM_THREADS']}")
+
+def evaluate(checkpoint, settings, *, device, progress):
+    return {"settings": settings.to_dict(), "step": int(checkpoint.name), "problems": []}
+
+for name, function in (("paperlib.rl.train", train), ("paperlib.evaluation.harness", evaluate)):
+    sys.modules[name] = types.ModuleType(name)
+    setattr(sys.modules[name], function.__name__, function)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch) -> Store:
+    """A store whose runs are trained by the stand-in, here and in child processes."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(STAND_IN)
+    monkeypatch.syspath_prepend(site)
+    names = ("paperlib.rl.train", "paperlib.evaluation.harness")
+    for name in names:
+        monkeypatch.setitem(sys.modules, name, None)  # registers what is to be put back
+    exec(STAND_IN, {})
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
+    return Store(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("executor", ["local", "inline"])
+def test_trains_and_evaluates_each_run_once_in_order(store, executor):
+    configs = [make_config(2), make_config(1), make_config(2)]
+    runs = grid(
+        configs, [SETTINGS], checkpoints="all", store=store, executor=executor, device="cpu"
+    )
+    assert [run.config.seed for run in runs] == [2, 1, 2]
+    for run in runs[:2]:
+        assert run.status() == "complete"
+        names = sorted(p.name for p in run.folder.glob("evaluations/*"))
+        assert names == [f"00000{step}-{SETTINGS.name}.json" for step in (2, 4)]
+        assert read_json(run.evaluation_path(2, SETTINGS))["step"] == 2
+        threads, omp = (run.folder / "threads").read_text().split()
+        assert threads == "1" and (omp == "1" or executor == "inline")
+
+
+def test_the_number_of_threads_is_put_back(store):
+    import torch
+
+    before = torch.get_num_threads()
+    grid([make_config()], store=store, executor="inline", threads=2, device="cpu")
+    assert (store.run(make_config()).folder / "threads").read_text().startswith("2 ")
+    assert torch.get_num_threads() == before
+
+
+def test_the_last_checkpoint_only(store):
+    (run,) = grid([make_config()], [SETTINGS], store=store, executor="inline", device="cpu")
+    assert [p.name[:6] for p in run.folder.glob("evaluations/*")] == ["000004"]
+
+
+@pytest.mark.parametrize("executor", ["local", "inline"])
+def test_failed_runs_do_not_stop_the_others(store, executor):
+    seeds = [13, 0] if executor == "inline" else [13, 9, 0]
+    with pytest.raises(RuntimeError) as error:
+        grid([make_config(s) for s in seeds], store=store, executor=executor, device="cpu")
+    text = str(error.value)
+    assert text.startswith(f"{len(seeds) - 1} of {len(seeds)} runs failed: ")
+    assert make_config(13).name in text and make_config(0).name not in text
+    assert "ValueError: unlucky seed" in text
+    assert ("ended with status 9" in text) == (executor == "local")
+    assert store.run(make_config(0)).status() == "complete"
+
+
+def test_complete_runs_start_nothing(store, monkeypatch):
+    config = make_config()
+    grid([config], [SETTINGS], store=store, executor="inline", device="cpu")
+    monkeypatch.setattr(module, "_start", None)
+    monkeypatch.setattr(module, "Progress", None)
+    assert grid([config], [SETTINGS], store=store)[0].status() == "complete"
+    code = (
+        "import sys; from paperlib.experiments.grid import grid; from test_store import *;"
+        f"grid([make_config()], [SETTINGS], store=Store({str(store.root)!r}));"
+        "assert 'torch' not in sys.modules"
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), str(module.ROOT)])
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_ctrl_c_stops_the_jobs_and_leaves_a_store_that_resumes(store):
+    config = make_config(60)
+    folder = store.run(config).folder
+    code = (
+        "import sys; from paperlib.experiments.grid import grid; from test_store import *;"
+        f"grid([make_config(60)], store=Store({str(store.root)!r}), device='cpu')"
+    )
+    path = os.pathsep.join([str(module.ROOT), *sys.path])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(folder / "started")
+    pid = read_json(folder / "lock.json")["pid"]
+    parent.send_signal(signal.SIGINT)
+    assert "KeyboardInterrupt" in parent.communicate(timeout=30)[1]
+    assert not alive(pid)
+    assert store.run(config).status() == "partial"
+    (run,) = grid([config], store=store, executor="inline", device="cpu")
+    assert run.status() == "complete"
+
+
+def test_a_job_does_not_outlive_its_parent(store):
+    folder = store.run(make_config(60)).folder
+    code = (
+        "from paperlib.experiments.grid import grid; from test_store import *;"
+        f"grid([make_config(60)], store=Store({str(store.root)!r}), device='cpu')"
+    )
+    path = os.pathsep.join([str(module.ROOT), *sys.path])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}
+    )
+    wait_for(folder / "started")
+    pid = read_json(folder / "lock.json")["pid"]
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
+def test_a_foreign_run_is_reported_and_kept(store):
+    folder = store.run(make_config()).folder
+    write_json_atomic(folder / "config.json", make_config(max_steps=7).to_dict())
+    with pytest.raises(RuntimeError, match="max_steps is 7 there, 4 here"):
+        grid([make_config()], store=store, device="cpu")
+    assert read_json(folder / "config.json")["max_steps"] == 7
+
+
+def test_bad_arguments(store, monkeypatch):
+    with pytest.raises(UserError, match="unknown executor 'slurm'; valid: local, inline"):
+        grid([], executor="slurm")
+    with pytest.raises(UserError, match="unknown checkpoints 'best'"):
+        grid([], checkpoints="best")
+    with pytest.raises(UserError, match="jobs is 0"):
+        grid([], jobs=0)
+    monkeypatch.setattr(Correct, "__module__", "__main__")
+    with pytest.raises(UserError, match="Correct is defined in a notebook or script"):
+        grid([replace(make_config(), terms=(Correct(),))], store=store)
+
+
+def test_progress_tells_the_step_and_writes_the_status_file(store, monkeypatch, tmp_path):
+    run = store.run(make_config())
+    assert describe(run) == "DAPO s0 0/4"
+    run.folder.mkdir(parents=True)
+    (run.folder / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n{"st')
+    assert describe(run) == "DAPO s0 2/4"
+    monkeypatch.setenv("PAPERLIB_STATUS", str(tmp_path / "status"))
+    with Progress(total=3, done=1) as progress:
+        progress.show([describe(run)])
+    assert (tmp_path / "status").read_text() == "1/3 runs; DAPO s0 2/4\n"
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended but is not reaped yet does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z")

@@ -1,0 +1,201 @@
+"""Parameters are checked before a kernel starts; real kernels run in the last tests only."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from paperlib.errors import UserError
+from paperlib.experiments.notebooks import NotebookError, find_root, parse_pairs, run_notebook
+from paperlib.experiments.parameters import convert, declared_parameters
+
+DEFAULTS = 'PROFILE = "tiny"  # a name\nSTEPS = 3\nRATE = 0.5\nFAST = False\nSEEDS = [0, 1]\n'
+
+
+def make_notebook(path: Path, *sources: str, parameters: str = DEFAULTS) -> Path:
+    cell = new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    cells = [new_markdown_cell("# title"), cell, *map(new_code_cell, sources)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(new_notebook(cells=cells), path)
+    return path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A clone in a folder with a space and braces in its name."""
+    root = tmp_path / "my {clone} here"
+    root.mkdir()
+    (root / "pyproject.toml").touch()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("default", "text", "value"),
+    [
+        (3, "7", 7),
+        (3, "-1", -1),
+        (0.5, "1e-6", 1e-6),
+        (0.5, "2", 2.0),
+        (False, "true", True),
+        (False, "1", True),
+        (True, "False", False),
+        ("a", "007", "007"),
+        ("a", "", ""),
+        ([0, 1], "0,1,2", [0, 1, 2]),
+        ([0, 1], "5", [5]),
+        ([0, 1], "[]", []),
+        ((0, 1), "[3, 4]", (3, 4)),
+        (["GRPO"], "GRPO, DAPO", ["GRPO", "DAPO"]),
+        ({}, "{'a': 1}", {"a": 1}),
+        (None, "null", None),
+        (None, "4", 4),
+        (None, "word", "word"),
+    ],
+)
+def test_a_text_becomes_the_defaults_type(default, text, value):
+    result = convert("X", text, {"X": default})
+    assert result == value and type(result) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("default", "given"),
+    [
+        (3, "007"),
+        (3, "1_000"),
+        (3, "3.0"),
+        (3, "None"),
+        (3, True),
+        (3, 3.0),
+        (0.5, "nan"),
+        (0.5, "fast"),
+        (False, "yes"),
+        (False, 1),
+        ("a", 1),
+        ([0, 1], "0,one"),
+        ([0, 1], "0,,1"),
+        ([0, 1], "0.5"),
+        ([0, 1], "(0"),
+        ({}, "[1]"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(default, given):
+    with pytest.raises(UserError, match="parameter X is .* must be a .* default"):
+        convert("X", given, {"X": default})
+
+
+def test_python_values_pass_and_widen():
+    declared = {"RATE": 0.5, "SEEDS": [0], "PAIR": (1, 2)}
+    assert convert("RATE", 1, declared) == 1.0
+    assert convert("SEEDS", (1, 2), declared) == [1, 2]
+    assert convert("PAIR", [3], declared) == (3,)
+
+
+def test_unknown_parameter_names_the_valid_ones():
+    with pytest.raises(UserError, match="unknown parameter 'SEED'; valid: SEEDS, STEPS"):
+        convert("SEED", "1", {"SEEDS": [0], "STEPS": 1})
+
+
+def test_declared_parameters_reads_literals_only(tmp_path):
+    def declared(source):
+        path = make_notebook(tmp_path / "n.ipynb", parameters=source)
+        return declared_parameters(nbformat.read(path, as_version=4), "n")
+
+    assert declared("A = -1\nB: str = 'x'\n# note\n") == {"A": -1, "B": "x"}
+    for source in ("A = 1 + X", "import os", "A = B = 1", "A[0] = 1", "print(1)"):
+        with pytest.raises(UserError, match="not NAME = literal"):
+            declared(source)
+    with pytest.raises(UserError, match="not Python"):
+        declared("%matplotlib inline")
+
+
+def test_exactly_one_parameters_cell(tmp_path):
+    path = tmp_path / "n.ipynb"
+    nbformat.write(new_notebook(cells=[new_code_cell("A = 1")]), path)
+    with pytest.raises(UserError, match="has 0 cells tagged"):
+        run_notebook(path)
+
+
+def test_bad_requests_fail_before_any_kernel(tmp_path, monkeypatch):
+    monkeypatch.setattr("paperlib.experiments.notebooks._execute", None)  # calling it would raise
+    path = make_notebook(tmp_path / "n.ipynb", "1")
+    for call, message in [
+        (lambda: run_notebook(tmp_path / "no.ipynb"), "is not a notebook"),
+        (lambda: run_notebook(path, {"NOPE": 1}), "unknown parameter 'NOPE'"),
+        (lambda: run_notebook(path, {"STEPS": "x"}), "parameter STEPS is 'x'"),
+        (lambda: run_notebook(path, output=path), "is the notebook itself"),
+        (lambda: run_notebook(path, output=tmp_path / "out.html"), "does not end in .ipynb"),
+    ]:
+        with pytest.raises(UserError, match=message):
+            call()
+    (tmp_path / "torn.ipynb").write_text('{"cells": [')
+    with pytest.raises(UserError, match="cannot be read as a notebook"):
+        run_notebook(tmp_path / "torn.ipynb")
+
+
+def test_parse_pairs_refuses_a_name_twice():
+    assert parse_pairs([["A", "1"], ["B", "2"]]) == {"A": "1", "B": "2"}
+    with pytest.raises(UserError, match="'A' is given twice"):
+        parse_pairs([["A", "1"], ["A", "2"]])
+
+
+def test_find_root_is_the_nearest_project(project):
+    assert find_root(project / "notebooks" / "meds" / "n.ipynb") == project
+
+
+def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, tmp_path):
+    # a personal kernel named python3 that would run something else
+    hijack = tmp_path / "jupyter" / "kernels" / "python3"
+    hijack.mkdir(parents=True)
+    (hijack / "kernel.json").write_text(
+        json.dumps({"argv": ["false"], "display_name": "x", "language": "python"})
+    )
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    path = make_notebook(
+        project / "notebooks" / "meds" / "n.ipynb",
+        "import os, sys, pathlib\nprint(sys.executable)\nprint(os.getcwd())",
+        "print(PROFILE, STEPS, RATE, FAST, SEEDS, os.environ['PAPERLIB_PROGRESS'])",
+    )
+    before = dict(os.environ)
+    out = run_notebook(path, {"PROFILE": "smoke", "SEEDS": "4,5", "FAST": "true"})
+    assert dict(os.environ) == before
+    assert out == project / "executed" / "smoke" / "meds" / "n.ipynb"
+    assert [p.name for p in out.parent.iterdir()] == ["n.ipynb"]
+    executed = nbformat.read(out, as_version=4)
+    text = "".join(o.text for c in executed.cells for o in c.get("outputs", []))
+    assert text.splitlines() == [sys.executable, str(project), "smoke 3 0.5 True [4, 5] 0"]
+    assert str(project) not in json.dumps(executed.metadata)
+
+
+def test_a_failing_cell_is_named_and_a_good_output_stays(project):
+    path = make_notebook(project / "notebooks" / "n.ipynb", "x = 1", "\nassert x == 2, 'not two'")
+    out = project / "out" / "n.ipynb"
+    out.parent.mkdir()
+    out.write_text("good")
+    with pytest.raises(NotebookError, match=r"cell 4 \(.assert x == 2.*AssertionError: not two"):
+        run_notebook(path, output=out)
+    assert out.read_text() == "good"
+    assert sorted(p.name for p in out.parent.iterdir()) == ["n.failed.ipynb", "n.ipynb"]
+    assert "AssertionError" in (out.parent / "n.failed.ipynb").read_text()
+
+
+def test_the_cell_that_kills_the_kernel_is_named(project):
+    path = make_notebook(project / "n.ipynb", "import os", "os._exit(9)", "print('never')")
+    with pytest.raises(NotebookError, match=r"cell 4 \('os._exit\(9\)'\) killed the kernel"):
+        run_notebook(path, output=project / "out.ipynb")
+    assert not (project / "out.ipynb").exists()
+
+
+def test_a_cell_that_takes_too_long_is_named(project):
+    path = make_notebook(project / "n.ipynb", "import time; time.sleep(60)")
+    with pytest.raises(NotebookError, match=r"cell 3 .* took longer than 1 s"):
+        run_notebook(path, output=project / "out.ipynb", cell_timeout=1)
+
+
+def test_leaving_early_without_an_error_is_a_failure(project):
+    path = make_notebook(project / "n.ipynb", "import sys; sys.exit(0)", "print('never')")
+    with pytest.raises(NotebookError, match="cell 4 .*did not run"):
+        run_notebook(path, output=project / "out.ipynb")

@@ -1,0 +1,367 @@
+"""The loop: exact resume after SIGKILL, dynamic sampling, bad input, what the logs promise."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from paperlib.errors import UserError
+from paperlib.experiments.recipes import recipe
+from paperlib.files import read_json, read_jsonl
+from paperlib.rl import collect as collect_module
+from paperlib.rl.logs import GLOSSARY
+from paperlib.rl.sampling import Samples
+from paperlib.rl.train import train
+from paperlib.tasks.tiny import MODEL_DIR
+
+pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
+
+
+@dataclass
+class RepeatPenalty:
+    """A term with a memory: pays less for an answer length it has seen often."""
+
+    weight: float = 0.01
+    name: ClassVar[str] = "repeat"
+
+    def __post_init__(self):
+        self.seen = torch.zeros(512)
+
+    def __call__(self, rollouts):
+        lengths = torch.as_tensor(rollouts.lengths)
+        values = -self.weight * self.seen[lengths]
+        self.seen += torch.bincount(lengths, minlength=512)
+        # also draws from the global generators, which a resumed run must find as they were
+        return (values + 1e-6 * torch.rand(len(lengths))).numpy() + 1e-6 * np.random.rand()
+
+    def state_dict(self):
+        return {"seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.seen = state["seen"].clone()
+
+
+@dataclass(frozen=True)
+class Broken:
+    returns: str
+    name: ClassVar[str] = "broken"
+
+    def __call__(self, rollouts):
+        n = len(rollouts)
+        return {"short": [0.0] * (n - 1), "nan": [0.0, float("nan")] + [0.0] * (n - 2),
+                "inf": [float("inf")] * n}[self.returns]
+
+
+def smoke(method="DAPO", **changes):
+    paper = "memory_r" if method in ("R1", "Cosine") else "meds"
+    return replace(recipe(paper, method, "smoke", 0), **changes)
+
+
+def stateful():
+    config = smoke("DAPO", max_steps=6, save_steps=2)
+    return replace(config, terms=(*config.terms, RepeatPenalty()))
+
+
+def outcome(folder: Path) -> dict:
+    """Everything a run computed, times left out."""
+    metrics = [
+        {k: v for k, v in row.items() if not k.startswith("seconds/")}
+        for row in read_jsonl(folder / "metrics.jsonl")
+    ]
+    rollouts = pd.concat(
+        pd.read_parquet(p) for p in sorted((folder / "rollouts").glob("*.parquet"))
+    )
+    weights = {
+        p.parent.name: p.read_bytes()
+        for p in (folder / "checkpoints").glob("[0-9]*/model.safetensors")
+    }
+    return {"metrics": metrics, "rollouts": rollouts.to_csv(), "weights": weights}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    with one_thread():
+        train(stateful(), folder, progress=False)
+    return folder
+
+
+class one_thread:
+    def __enter__(self):
+        self.before = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *_):
+        torch.set_num_threads(self.before)
+
+
+CHILD = """
+import sys, torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[2])
+from test_train import stateful
+from paperlib.rl.train import train
+train(stateful(), sys.argv[1], progress=False)
+"""
+
+
+def start_child(folder):
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(folder), str(Path(__file__).parent)],
+        env={**os.environ, "PAPERLIB_PROGRESS": "0"},
+    )
+
+
+# Killed once a step has these many metric lines; steps 2 and 4 write a checkpoint, 3 does not.
+@pytest.mark.parametrize("lines", [1, 3, 4])
+def test_killed_at_any_moment_and_started_again_is_bit_identical(tmp_path, finished, lines):
+    folder = tmp_path / "run"
+    child = start_child(folder)
+    deadline = time.time() + 120
+    while len(read_jsonl(folder / "metrics.jsonl")) < lines and time.time() < deadline:
+        assert child.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    time.sleep(0.05 * lines)  # somewhere inside the next step
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert not (folder / "complete.json").exists()
+    with one_thread():
+        train(stateful(), folder, progress=False)
+    ours, theirs = outcome(folder), outcome(finished)
+    assert ours["metrics"] == theirs["metrics"]
+    assert ours["rollouts"] == theirs["rollouts"]
+    assert ours["weights"] == theirs["weights"]
+
+
+def test_a_finished_run_is_left_alone(finished):
+    before = {p: p.stat().st_mtime_ns for p in finished.rglob("*")}
+    train(stateful(), finished, progress=False)
+    assert {p: p.stat().st_mtime_ns for p in finished.rglob("*")} == before
+
+
+def test_logs_and_folder(finished):
+    rows = read_jsonl(finished / "metrics.jsonl")
+    assert [row["step"] for row in rows] == list(range(1, 7))
+    names = {
+        f"{key.split('/')[0]}/<term>" if key.startswith("reward") and "/" in key else key
+        for row in rows for key in row
+    }
+    assert names == set(GLOSSARY)  # every metric is explained, and none is promised in vain
+    assert {"reward/repeat", "reward_nonzero/repeat"} <= rows[-1].keys()
+    complete = read_json(finished / "complete.json")
+    assert complete["reason"] == "finished" and complete["step"] == 6
+    states = [p.parent.name for p in (finished / "checkpoints").glob("*/state.pt")]
+    assert sorted(states) == ["000004", "000006"]
+    assert len(list((finished / "checkpoints").glob("*/model.safetensors"))) == 3
+    assert list((finished / "tensorboard").iterdir())
+    for row in rows:
+        frame = pd.read_parquet(finished / "rollouts" / f"{row['step']:06d}.parquet")
+        assert frame["accuracy"].mean() == pytest.approx(row["accuracy"])
+        assert frame.filter(like="reward/").sum(axis=1).to_numpy() == pytest.approx(frame["reward"])
+        groups = frame.groupby(np.arange(len(frame)) // 4)
+        assert (groups["accuracy"].nunique() == 2).all()  # DAPO keeps mixed groups only
+        assert (groups["problem_id"].nunique() == 1).all()
+
+
+def test_several_mini_batches_make_clipping_possible_and_one_never_does(tmp_path):
+    fast = {"learning_rate": 3e-3, "max_steps": 3, "warmup_steps": 0}
+    train(smoke("GRPO", **fast), tmp_path / "two", progress=False)
+    train(smoke("R1", **fast), tmp_path / "one", progress=False)
+    two, one = (pd.DataFrame(read_jsonl(tmp_path / n / "metrics.jsonl")) for n in ("two", "one"))
+    assert (two["updates"] == 2).all() and (two["clip_low"] + two["clip_high"]).sum() > 0
+    assert (one["updates"] == 1).all() and (one["clip_low"] + one["clip_high"]).sum() == 0
+    assert one["ratio_max"].max() == pytest.approx(1, abs=1e-4)  # first update: on policy
+    assert (one["kl"].iloc[1:] > 0).all() and one["kl"].iloc[0] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["R1", "DAPO"])
+def test_micro_batches_do_not_change_the_outcome(tmp_path, method):
+    ends = []
+    for budget in (10**6, 300):
+        folder = tmp_path / str(budget)
+        config = smoke(method, max_steps=2, save_steps=2, micro_batch_tokens=budget)
+        train(config, folder, progress=False)
+        ends.append(pd.DataFrame(read_jsonl(folder / "metrics.jsonl")))
+    for column in ("loss", "grad_norm", "entropy", "kl", "clip_low", "accuracy"):
+        assert ends[0][column].to_numpy() == pytest.approx(ends[1][column].to_numpy(), rel=1e-3,
+                                                           abs=1e-6), column
+
+
+def test_bf16_and_gradient_checkpointing(tmp_path):
+    plain = smoke("R1", max_steps=2, save_steps=2)
+    for name, changes in {
+        "plain": {}, "bf16": {"precision": "bf16"}, "gc": {"gradient_checkpointing": True},
+    }.items():
+        train(replace(plain, **changes), tmp_path / name, progress=False)
+    plain, bf16, checkpointed = (
+        pd.DataFrame(read_jsonl(tmp_path / n / "metrics.jsonl")) for n in ("plain", "bf16", "gc")
+    )
+    assert checkpointed["grad_norm"].to_numpy() == pytest.approx(plain["grad_norm"].to_numpy())
+    assert bf16["ratio_max"].max() == pytest.approx(1, abs=1e-3)
+    assert bf16["grad_norm"][0] == pytest.approx(plain["grad_norm"][0], rel=0.1)
+
+
+def test_truncated_completions_can_be_masked(tmp_path):
+    config = smoke("GRPO", max_steps=1, save_steps=1, max_completion_length=4, beta=0.0)
+    for masked in (False, True):
+        folder = tmp_path / str(masked)
+        train(
+            replace(config, mask_truncated_completions=masked, terms=(RepeatPenalty(),)),
+            folder, progress=False,
+        )
+        row = read_jsonl(folder / "metrics.jsonl")[0]
+        assert row["truncated"] == 1.0
+        assert (row["grad_norm"] > 0) is not masked
+
+
+# --- dynamic sampling -----------------------------------------------------------------------
+
+
+def fake_sampler(pattern):
+    """Completions that are right or wrong as ``pattern(call)`` says, one bool per rollout."""
+    calls = []
+
+    def sample(model, prompt_ids, num_generations, **_):
+        right = pattern(len(calls))
+        calls.append(right)
+        n = len(prompt_ids) * num_generations
+        assert len(right) == n
+        ids = [[5, 2 if ok else 3] for ok in right]
+        return Samples(prompt_ids, ids, [torch.full((2,), -1.0)] * n, torch.zeros(n).bool())
+
+    return sample, calls
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    def install(pattern):
+        sample, calls = fake_sampler(pattern)
+        monkeypatch.setattr(collect_module, "sample_groups", sample)
+        monkeypatch.setattr(collect_module, "grade", lambda text, gold: text == "right")
+        monkeypatch.setattr(
+            "transformers.PreTrainedTokenizerFast.batch_decode",
+            lambda self, ids, **_: ["right" if row[1] == 2 else "wrong" for row in ids],
+        )
+        return calls
+
+    return install
+
+
+MIXED, FLAT, WON = [True, False, False, False], [False] * 4, [True] * 4
+
+
+def test_dynamic_sampling_draws_until_the_batch_is_full(tmp_path, fake):
+    calls = fake(lambda call: MIXED + FLAT + WON + MIXED)
+    train(smoke("DAPO", max_steps=1), tmp_path / "run", progress=False)
+    row = read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]
+    assert len(calls) == 2 == row["generation_batches"]
+    assert (row["groups_drawn"], row["groups_dropped"], row["groups_kept"]) == (8, 4, 4)
+    assert row["accuracy"] == 0.25 and row["accuracy_drawn"] == pytest.approx(6 / 16)
+
+
+def test_dynamic_sampling_is_bounded_and_uses_what_it_has(tmp_path, fake):
+    calls = fake(lambda call: (MIXED if call == 1 else FLAT) + 3 * FLAT)
+    config = smoke("DAPO", max_steps=1, max_generation_batches=3)
+    train(config, tmp_path / "run", progress=False)
+    row = read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]
+    assert len(calls) == 3 and row["groups_kept"] == 1 and row["groups_drawn"] == 12
+    assert row["updates"] >= 1
+
+
+def test_a_run_without_mixed_groups_stops_with_its_reason(tmp_path, fake):
+    calls = fake(lambda call: 4 * FLAT)
+    config = smoke("DAPO", max_steps=50, max_generation_batches=2, max_empty_steps=3)
+    train(config, tmp_path / "run", progress=False)
+    complete = read_json(tmp_path / "run" / "complete.json")
+    assert complete["step"] == 3 and "spread in accuracy for 3 steps" in complete["reason"]
+    assert len(calls) == 6
+    assert (tmp_path / "run" / "checkpoints" / "000003" / "COMPLETE").exists()
+
+
+def test_equal_rewards_leave_the_weights_as_they_are(tmp_path, fake):
+    fake(lambda call: 4 * WON)
+    config = smoke("GRPO", max_steps=2, save_steps=2, beta=0.0, weight_decay=0.0)
+    train(config, tmp_path / "run", progress=False)
+    from safetensors.torch import load_file
+
+    after = load_file(tmp_path / "run" / "checkpoints" / "000002" / "model.safetensors")
+    before = load_file(MODEL_DIR / "model.safetensors")
+    assert all(torch.equal(after[k], before[k]) for k in before)
+    assert read_jsonl(tmp_path / "run" / "metrics.jsonl")[-1]["groups_without_spread"] == 1.0
+
+
+# --- bad input ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("returns", "says"), [
+    ("short", "shape (15,); expected (16,)"), ("nan", "nan for rollout 1"), ("inf", "inf"),
+])
+def test_a_broken_term_is_named_with_its_step(tmp_path, returns, says):
+    with pytest.raises(UserError, match="'broken' at step 1") as error:
+        train(smoke("GRPO", terms=(Broken(returns),)), tmp_path / "run", progress=False)
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"prompts_per_step": 16, "mini_batches": 1}, "8 prompts < 16 prompts per generation batch"),
+    ({"max_prompt_length": 10}, "8 of them over max_prompt_length = 10"),
+    ({"model": "no-such-model"}, "cannot load model 'no-such-model'"),
+    ({"dataset": "gsm9k"}, "unknown data set 'gsm9k'; valid: tiny-test"),
+    ({"prompt": "tag"}, "unknown prompt 'tag'; valid: tags, boxed"),
+])
+def test_bad_settings_are_named_before_any_work(tmp_path, changes, says):
+    with pytest.raises(UserError) as error:
+        train(smoke("GRPO", **changes), tmp_path / "run", progress=False)
+    assert says in str(error.value)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_bad_configs_are_refused_when_made():
+    for changes, says in [
+        ({"num_generations": 1}, "at least 2"), ({"mini_batches": 3}, "must divide"),
+        ({"loss_type": "ppo"}, "valid: grpo, dapo, dr_grpo"), ({"max_steps": -1}, "max_steps"),
+        ({"temperature": 0.0}, "temperature"), ({"terms": ()}, "no reward terms"),
+    ]:
+        with pytest.raises(UserError, match=says):
+            smoke("GRPO", **changes)
+
+
+def test_another_configs_folder_is_refused(tmp_path):
+    train(smoke("GRPO", max_steps=0), tmp_path, progress=False)
+    (tmp_path / "complete.json").unlink()
+    with pytest.raises(UserError, match="belongs to another config.*epsilon"):
+        train(smoke("GRPO", max_steps=0, epsilon=0.1), tmp_path, progress=False)
+
+
+def test_a_damaged_checkpoint_says_what_to_delete(tmp_path):
+    config = smoke("GRPO", max_steps=4, save_steps=2)
+    train(config, tmp_path, progress=False)
+    (tmp_path / "complete.json").unlink()
+    newest = tmp_path / "checkpoints" / "000004"
+    weights = newest / "model.safetensors"
+    good = weights.read_bytes()
+    weights.write_bytes(good[:1000] + b"\0" + good[1001:])
+    with pytest.raises(UserError, match="000004 is damaged.*resume from step 2"):
+        train(config, tmp_path, progress=False)
+    assert weights.exists()
+    for path in newest.iterdir():
+        path.unlink()
+    newest.rmdir()
+    train(config, tmp_path, progress=False)
+    assert weights.read_bytes() == good
+
+
+def test_base_is_a_run_of_no_steps(tmp_path):
+    train(recipe("meds", "Base", "smoke", 0), tmp_path, progress=False)
+    assert json.loads((tmp_path / "complete.json").read_text())["step"] == 0
+    assert (tmp_path / "checkpoints" / "000000" / "COMPLETE").exists()
