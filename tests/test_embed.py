@@ -34,3 +34,10 @@ def test_committed_notebooks_show_the_committed_artefacts(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "README.md", tmp_path)
     assert embed_all(tmp_path) == [], "run `python -m paperlib embed`"
+
+
+def test_readme_glossary_is_the_loops():
+    from paperlib.rl.logs import GLOSSARY
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"| `{name}` | {meaning} |" in readme for name, meaning in GLOSSARY.items())

@@ -19,7 +19,7 @@ CLASSES = {
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
 }
-PROMPTS = [[3, 4, 5, 6], [7], [8, 9], [10, 11, 12]]
+PROMPTS = [[3, 4, 5, 6], [7], [8, 9], [7]]  # the second and the last are one prompt
 COMPLETIONS = [[13, 14], [15, 16, 17, 18, 1], [], [19]]
 
 
@@ -66,6 +66,31 @@ def test_values_and_gradients_equal_a_plain_forward(kind, tied):
     total.backward()
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         assert torch.allclose(parameter.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+def test_prompts_computed_once_equal_whole_rows():
+    """Sharing a prompt's keys and values changes neither values nor gradients."""
+    prompts = [p for p in ([3, 4, 5, 6, 7], [8], [9, 10]) for _ in range(3)]
+    completions = [[11, 12], [13], [], [14, 15, 16, 17], [18], [19, 20], [21], [22, 23, 1], [24]]
+    results = []
+    for checkpointing in (False, True):  # gradient checkpointing allows no cache: whole rows
+        model = make_model().train()
+        forwards = []
+        model.model.register_forward_pre_hook(
+            lambda m, a, k, seen=forwards: seen.append(tuple(k["input_ids"].shape)),
+            with_kwargs=True,
+        )
+        if checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": False})
+        logps, entropy, _ = completion_logps(model, prompts, completions, temperature=0.8)
+        assert forwards == ([(9, 6)] if checkpointing else [(3, 5), (9, 3)])
+        (logps * torch.arange(36).reshape(9, 4)).sum().backward()
+        results.append((logps, entropy, [p.grad for p in model.parameters()]))
+    (shared, shared_entropy, ours), (whole, whole_entropy, theirs) = results
+    assert torch.allclose(shared, whole, atol=1e-5)
+    assert torch.allclose(shared_entropy, whole_entropy, atol=1e-5)
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_independent_of_padding_and_order():
@@ -139,17 +164,25 @@ def test_ratio_is_one_at_the_first_update(kind, temperature):
 
 
 def test_micro_batches_by_hand():
-    # widest first: 10 alone fills half of 20, so two rows; then 4 rows of 5
-    assert micro_batches([5, 10, 5, 9, 5, 1], 20) == [[1, 3], [0, 2, 4, 5]]
-    assert micro_batches([30, 4, 4], 8) == [[0], [1, 2]]  # too long for the budget: alone
-    assert micro_batches([], 8) == []
+    prompts = [[1, 1], [2], [1, 1], [2]]
+    completions = [[5] * n for n in (3, 7, 2, 1)]
+    # prompt 2 first (7 tokens): two rows of 7 and a prompt of 1 are 15; with a third row, of
+    # prompt 1, it is 3 * 7 + 2 * 2 = 25; four rows are 4 * 7 + 4 = 32
+    assert micro_batches(prompts, completions, 32) == [[1, 3, 0, 2]]
+    assert micro_batches(prompts, completions, 31) == [[1, 3, 0], [2]]
+    assert micro_batches(prompts, completions, 15) == [[1, 3], [0, 2]]
+    assert micro_batches(prompts, completions, 1) == [[1], [3], [0], [2]]  # too long: alone
+    assert micro_batches([], [], 8) == []
 
 
 def test_micro_batches_keep_every_row_and_the_budget():
     lengths = torch.randint(1, 60, (200,), generator=torch.Generator().manual_seed(0)).tolist()
-    batches = micro_batches(lengths, 256)
+    prompts = [[i // 10] * 20 for i in range(200)]
+    batches = micro_batches(prompts, [[5] * n for n in lengths], 512)
     assert sorted(row for batch in batches for row in batch) == list(range(200))
-    assert all(len(b) * max(lengths[i] for i in b) <= 256 for b in batches)
+    for batch in batches:
+        distinct = len({i // 10 for i in batch})
+        assert len(batch) * max(lengths[i] for i in batch) + 20 * distinct <= 512
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -11,7 +11,7 @@ from transformers import (
 
 import paperlib.rl.sampling as sampling
 from paperlib.errors import UserError
-from paperlib.rl.sampling import sample_groups, sample_in_chunks
+from paperlib.rl.sampling import sample_groups
 
 CLASSES = {
     "llama": (LlamaConfig, LlamaForCausalLM),
@@ -33,15 +33,11 @@ def make_model(kind="llama", tied=False, **changes):
     return model_class(config_class(**settings | changes)).eval()
 
 
-def sample(model, prompts=PROMPTS, num_generations=1, seed=0, chunked=None, **changes):
+def sample(model, prompts=PROMPTS, num_generations=1, seed=0, **changes):
     settings = dict(
         max_completion_length=20, temperature=1.0, top_p=1.0, eos_token_ids=EOS, pad_token_id=0,
         generator=torch.Generator().manual_seed(seed),
     )
-    if chunked:
-        return sample_in_chunks(
-            model, prompts, num_generations, max_rows=chunked, **settings | changes
-        )
     return sample_groups(model, prompts, num_generations, **settings | changes)
 
 
@@ -207,20 +203,6 @@ def test_prompts_run_once_and_only_last_logits_are_computed():
     sample(model, num_generations=5, eos_token_ids=[], max_completion_length=3)
     assert rows == [(4, 6), (20, 1), (20, 1)]
     assert heads == [(4, 1), (20, 1), (20, 1)]
-
-
-def test_chunks_of_whole_prompts():
-    model = make_model()
-    sizes = []
-    model.model.register_forward_hook(
-        lambda m, args, kwargs, out: sizes.append(len(kwargs["input_ids"])), with_kwargs=True
-    )
-    samples = sample(model, num_generations=3, chunked=7)
-    assert max(sizes) == 6  # two prompts of three at a time
-    assert len(samples.completion_ids) == len(samples.logps) == len(samples.truncated) == 12
-    assert samples.prompt_ids == PROMPTS
-    greedy = sample(model, temperature=0)
-    assert sample(model, temperature=0, chunked=1).completion_ids == greedy.completion_ids
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,13 @@ from paperlib.methods.baselines import (
     StrictFormat,
     XmlCount,
 )
+from paperlib.methods.meds import ClusterPenalty, Meds
+from paperlib.methods.memory_r import Exploit, Explore, MemoryR
 from paperlib.rl.config import RunConfig
 
 METHODS: dict[str, tuple[str, ...]] = {
-    "memory_r": ("Base", "R1", "Cosine"),
-    "meds": ("Base", "GRPO", "DAPO", "GRPO w/ Entropy Adv"),
+    "memory_r": ("Base", "R1", "Cosine", "Memory-R", "Memory-R+"),
+    "meds": ("Base", "GRPO", "DAPO", "GRPO w/ Entropy Adv", "MEDS"),
 }
 PROFILES = ("smoke", "tiny", "paper")
 PRESETS = ("paper", "released")
@@ -41,12 +43,12 @@ def recipe(paper: str, method: str, profile: str, seed: int, preset: str = "pape
     check_choice(f"method of {paper}", method, METHODS[paper])
     check_choice("profile", profile, PROFILES)
     check_choice("preset", preset, PRESETS)
+    if method == "Base":
+        seed, preset = 0, "paper"  # the same model whatever is asked for
     base = (_memory_r if paper == "memory_r" else _meds)(method, preset)
     config = replace(base, profile=profile, seed=seed)
     if profile != "paper":
         config = _scale_down(config, TINY[paper] if profile == "tiny" else SMOKE)
-    if method == "Base":
-        config = replace(config, max_steps=0, seed=0, preset="paper")
     return config
 
 
@@ -63,7 +65,15 @@ def _memory_r(method: str, preset: str) -> RunConfig:
     cosine = (
         CosineLength.paper(max_completion_length) if preset == "paper" else CosineLength.released()
     )
-    terms = {"Base": (), "R1": rewards, "Cosine": (*rewards, cosine)}[method]
+    name = "Memory-R" if method == "Memory-R" else "Memory-R+"  # N and L of the released code
+    memory = MemoryR.paper() if preset == "paper" else MemoryR.released(name)
+    terms = {
+        "Base": (),
+        "R1": rewards,
+        "Cosine": (*rewards, cosine),
+        "Memory-R": (*rewards, Exploit(memory)),  # eq. 4
+        "Memory-R+": (*rewards, Exploit(memory), Explore(memory)),  # eqs. 4 and 5
+    }[method]
     return RunConfig(
         paper="memory_r", method=method, profile="paper", seed=0, preset=preset, terms=terms,
         model="Qwen/Qwen2.5-0.5B-Instruct",  # Table 5, one of three
@@ -86,7 +96,7 @@ def _memory_r(method: str, preset: str) -> RunConfig:
 
 
 def _meds(method: str, preset: str) -> RunConfig:
-    """The MEDS paper's baselines (arXiv 2604.11297, Sec. 4.1)."""
+    """MEDS and its baselines (arXiv 2604.11297, Sec. 4.1)."""
     length = 3072  # Qwen2.5-Math-7B
     dapo = RunConfig(
         paper="meds", method="DAPO", profile="paper", seed=0, preset=preset,
@@ -113,6 +123,8 @@ def _meds(method: str, preset: str) -> RunConfig:
     if preset == "released":  # released code: mini-batch 32, other decay, no warm-up, 7,168 tokens
         grpo = replace(grpo, mini_batches=16, weight_decay=0.01, warmup_steps=0,
                        max_completion_length=7168)
+    # "alpha 0.1, beta 0.2" for this model; "the last 14 layers", half of its 28
+    meds = (Meds.paper if preset == "paper" else Meds.released)(alpha=0.1, beta=0.2, last_n=14)
     return {
         "Base": replace(dapo, method="Base", terms=(), max_steps=0),
         "GRPO": grpo,
@@ -121,24 +133,28 @@ def _meds(method: str, preset: str) -> RunConfig:
         "GRPO w/ Entropy Adv": replace(
             grpo, method="GRPO w/ Entropy Adv", entropy_alpha=0.4, entropy_kappa=2.0
         ),
+        "MEDS": replace(dapo, method="MEDS", terms=(*dapo.terms, ClusterPenalty(meds))),
     }[method]
 
+
+# Training problems of the Memory-R+ recipes: N = |D|.
+PROBLEMS = {"gsm8k-train": 7473, "tiny-train": 128, "tiny-smoke": 8}
 
 # What the profiles change. All of it is ours, the same for every method of a paper.
 _TINY_WORLD: dict[str, Any] = {
     "model": "tiny", "dataset": "tiny-train", "precision": "fp32",
-    "gradient_checkpointing": False, "micro_batch_tokens": 2048,
-    "prompts_per_step": 8, "num_generations": 16, "max_steps": 60, "save_steps": 15,
+    "gradient_checkpointing": False, "micro_batch_tokens": 4096,
+    "prompts_per_step": 8, "num_generations": 16, "max_steps": 48, "save_steps": 16,
     "max_prompt_length": 80, "max_completion_length": 80,
 }
 TINY: dict[str, dict[str, Any]] = {
-    "memory_r": {**_TINY_WORLD, "learning_rate": 3e-4},
-    # several mini-batches, or the clip never acts; 4 where the paper has 32 of twice the size
-    "meds": {**_TINY_WORLD, "learning_rate": 1.5e-4, "mini_batches": 4},
+    "memory_r": {**_TINY_WORLD, "learning_rate": 2e-4},
+    # several mini-batches, or the clip never acts: 2 of 4 prompts where the paper has 32 of 16
+    "meds": {**_TINY_WORLD, "learning_rate": 1e-4, "mini_batches": 2},
 }
 SMOKE: dict[str, Any] = {
-    **_TINY_WORLD, "dataset": "tiny-smoke", "prompts_per_step": 4, "num_generations": 4,
-    "max_steps": 6, "save_steps": 3, "mini_batches": 2, "learning_rate": 1.5e-4,
+    **_TINY_WORLD, "dataset": "tiny-smoke", "prompts_per_step": 4, "num_generations": 8,
+    "max_steps": 8, "save_steps": 4, "mini_batches": 2, "learning_rate": 1e-4,
 }
 
 
@@ -148,24 +164,43 @@ def _scale_down(config: RunConfig, changes: dict[str, Any]) -> RunConfig:
     if config.mini_batches == 1:
         changes["mini_batches"] = 1  # one update per generation batch is the method's, not a size
     elif config.preset == "released" and config.mini_batches == 16:
-        changes["mini_batches"] //= 2
+        changes["mini_batches"] = max(2, changes["mini_batches"] // 2)
     if not config.max_steps:
         changes["max_steps"] = 0
     else:
         changes["warmup_steps"] = round(
             config.warmup_steps * changes["max_steps"] / config.max_steps
         )
-    new, old = changes["max_completion_length"], config.max_completion_length
-    changes["terms"] = tuple(_rescale(term, new, old) for term in config.terms)
+    changes["terms"] = tuple(_rescale(term, config, changes) for term in config.terms)
     return replace(config, **changes)
 
 
-def _rescale(term: Any, new: int, old: int) -> Any:
-    """Lengths in tokens follow max_completion_length; lengths in characters stay."""
+def _rescale(term: Any, config: RunConfig, changes: dict[str, Any]) -> Any:
+    """A reward term under a profile: what it counts in tokens, steps or problems follows in
+    proportion; what it counts in characters or samples stays, and so does all else."""
+
+    def scaled(value: int, new: int, old: int) -> int:
+        return max(1, round(value * new / old))
+
+    new, old = changes["max_completion_length"], config.max_completion_length
     if isinstance(term, Overlong):
-        return replace(term, max_length=new, buffer=max(1, round(term.buffer * new / old)))
+        return replace(term, max_length=new, buffer=scaled(term.buffer, new, old))
     if isinstance(term, CosineLength) and term.unit == "tokens":
         return replace(term, max_length=new)
+    if isinstance(term, ClusterPenalty):
+        return replace(term, settings=replace(term.settings, last_n=None))  # the later half
+    if isinstance(term, Exploit | Explore):
+        steps = (changes["max_steps"], config.max_steps)
+        problems = (PROBLEMS[changes["dataset"]], PROBLEMS[config.dataset])
+        s = term.settings
+        warmup = steps if s.explore_warmup_unit == "steps" else problems
+        return replace(term, settings=replace(
+            s,
+            encoder="tiny",
+            max_queries=scaled(s.max_queries, *problems),
+            explore_warmup=scaled(s.explore_warmup, *warmup),
+            window=scaled(s.window, *steps) if s.window_unit == "steps" else s.window,
+        ))
     return term
 
 

@@ -15,6 +15,9 @@ from paperlib.report.marking import bold_max, cohen_marks, mark_table
 from paperlib.report.tables import provenance_lines
 
 AVERAGE = "Average"
+INTRINSIC = ("exploit", "explore", "cluster_penalty")
+# Methods with a memory, and the methods they add one memory to.
+RIVALS = {"Memory-R": ("R1",), "Memory-R+": ("R1", "Memory-R"), "MEDS": ("DAPO",)}
 LEVELS = (1, 2, 3, 4)
 CHECKPOINTS = ("last", "best", "max")
 CHECKPOINT_NOTE = (
@@ -121,7 +124,10 @@ def memory_r_table1(
             "Bold: best, and all within Cohen's d < 0.5 of it; underline: second, where one cell "
             "is bold. Mean and standard deviation (ddof 1) over seeds.",
         ),
-        footer=provenance([run for of_method in runs.values() for run in of_method]),
+        footer=(
+            *intrinsic_lines(runs),
+            *provenance([run for of_method in runs.values() for run in of_method]),
+        ),
     )
     return mark_table(table, cohen_marks)
 
@@ -158,7 +164,10 @@ def meds_table1(profile: str, preset: str, seeds: Sequence[int], store: Store) -
             "1, averaged over problems. Bold: best mean; underline: second. Mean and standard "
             "deviation (ddof 1) over seeds.",
         ),
-        footer=provenance([run for of_method in runs.values() for run in of_method]),
+        footer=(
+            *intrinsic_lines(runs),
+            *provenance([run for of_method in runs.values() for run in of_method]),
+        ),
     )
     return mark_table(table, bold_max)
 
@@ -182,6 +191,43 @@ def provenance(runs: Sequence[Run]) -> tuple[str, ...]:
         [run.config.hash for run in complete],
         any(r["dirty"] for r in records),
     )
+
+
+def intrinsic_lines(runs: dict[str, list[Run]]) -> tuple[str, ...]:
+    """Footer: did the memories act, and did they change what was learned?
+
+    For each intrinsic term, the share of steps in which it is not 0 for some rollout, the lowest
+    over seeds; for each method with a memory, whether its final weights differ from those of the
+    methods without it, for every seed.
+    """
+    lines = []
+    for method, rivals in RIVALS.items():
+        done = [r for r in runs.get(method, []) if r.status() == "complete"]
+        if not done:
+            continue
+        for term in done[0].config.terms:
+            if term.name in INTRINSIC:
+                acted = [(r.metrics()[f"reward_nonzero/{term.name}"] > 0).mean() for r in done]
+                lines.append(
+                    f"{method}: {term.name} is not 0 for some rollouts in at least "
+                    f"{100 * min(acted):.0f} % of the steps of every seed."
+                )
+        pairs = [
+            (run, other)
+            for rival in rivals
+            for run, other in zip(runs[method], runs[rival], strict=True)
+            if run.status() == other.status() == "complete"
+        ]
+        differ = sum(_final_weights(a) != _final_weights(b) for a, b in pairs)
+        lines.append(
+            f"{method}: final weights differ from {' and '.join(rivals)} in {differ} of "
+            f"{len(pairs)} pairs of equal seed."
+        )
+    return tuple(lines)
+
+
+def _final_weights(run: Run) -> bytes:
+    return (run.checkpoints()[-1][1] / "model.safetensors").read_bytes()
 
 
 def run_summary(runs: dict[str, list[Run]]) -> Table:

@@ -13,9 +13,10 @@ import torch
 from paperlib.errors import UserError
 from paperlib.methods.rollouts import Rollouts
 from paperlib.rl.config import RunConfig
+from paperlib.rl.layer_logits import answer_token
 from paperlib.rl.objective import groups_without_spread
 from paperlib.rl.policy import end_tokens, pad_token
-from paperlib.rl.sampling import sample_groups
+from paperlib.rl.sampling import Samples, sample_groups
 from paperlib.tasks.data import Problem
 from paperlib.tasks.grading import grade
 from paperlib.tasks.prompts import build_prompt
@@ -116,13 +117,19 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
     # The generator depends on the step alone: a resumed run draws the same numbers.
     digest = hashlib.sha256(f"sample-{config.seed}-{step}-{draw}".encode()).digest()
     generator = torch.Generator(model.device).manual_seed(int.from_bytes(digest[:7]))
+    # a term that looks at layer logits says which ones (MEDS)
+    asking = next((t for t in config.terms if getattr(t, "needs_layer_logits", False)), None)
     samples = sample_groups(
         model, [stream.prompt_ids[i] for i in indices], config.num_generations,
         max_completion_length=config.max_completion_length, temperature=config.temperature,
         top_p=config.top_p, generator=generator, eos_token_ids=end_tokens(model, tokenizer),
         pad_token_id=pad_token(tokenizer),
+        layer_logits=asking.settings.logit if asking else None,
     )
     texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
+    features = None
+    if asking:
+        features = answer_logits(tokenizer, samples, texts, asking.settings.position)
     size, groups = config.num_generations, []
     for place, index in enumerate(indices):
         problem, rows = stream.problems[index], slice(place * size, (place + 1) * size)
@@ -136,10 +143,25 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
                 truncated=samples.truncated[rows].numpy(),
                 accuracy=np.array([float(grade(text, problem.answer)) for text in texts[rows]]),
                 max_completion_length=config.max_completion_length,
+                layer_logits=None if features is None else features[rows],
             ),
             [stream.prompt_ids[index]] * size, ids, samples.logps[rows],
         ))
     return groups
+
+
+def answer_logits(
+    tokenizer: Any, samples: Samples, texts: list[str], position: str
+) -> np.ndarray:
+    """``[n, layers]`` float32: layer logits at each completion's answer, NaN where it has none."""
+    assert samples.layer_logits is not None
+    rows, _, layers = samples.layer_logits.shape
+    out = np.full((rows, layers), np.nan, dtype=np.float32)
+    for row, (ids, text) in enumerate(zip(samples.completion_ids, texts, strict=True)):
+        token = answer_token(tokenizer, ids, text, position)
+        if token is not None:
+            out[row] = samples.layer_logits[row, token].numpy()
+    return out
 
 
 def _join(config: RunConfig, step: int, groups: list[Batch]) -> Batch:
@@ -148,7 +170,10 @@ def _join(config: RunConfig, step: int, groups: list[Batch]) -> Batch:
         name: sum((getattr(part, name) for part in parts), [])
         for name in ("problem_ids", "questions", "golds", "completions")
     }
-    for name in ("lengths", "truncated", "accuracy"):
+    arrays = ["lengths", "truncated", "accuracy"]
+    if parts[0].layer_logits is not None:
+        arrays.append("layer_logits")
+    for name in arrays:
         joined[name] = np.concatenate([getattr(part, name) for part in parts])
     rollouts = Rollouts(
         step=step, num_generations=config.num_generations,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
@@ -72,8 +72,6 @@ class RunConfig:
     gradient_checkpointing: bool = False
     micro_batch_tokens: int = 8192  # padded tokens of one forward pass with gradient
     save_steps: int = 15  # generation steps between checkpoints
-
-    extra: dict[str, Any] = field(default_factory=dict, hash=False)  # notes for the record
 
     def __post_init__(self) -> None:
         check_choice("loss_type", self.loss_type, LOSS_TYPES)

@@ -5,31 +5,45 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
 
 
-def micro_batches(lengths: list[int], token_budget: int) -> list[list[int]]:
+def micro_batches(
+    prompt_ids: list[list[int]], completion_ids: list[list[int]], token_budget: int
+) -> list[list[int]]:
     """Cut rows into micro-batches of at most ``token_budget`` padded tokens.
 
-    Rows of similar length come together, widest first, so that a batch that does not fit into
-    memory fails at once. A row longer than the budget stands alone.
-
-    Args:
-        lengths: tokens of each row, prompt and completion.
+    Rows of a prompt stay together, since their prompt is computed once, and prompts with long
+    completions come first, so that a batch that does not fit into memory fails at once. A row
+    longer than the budget stands alone.
 
     Returns:
-        Lists of indices into ``lengths``; every index once.
+        Lists of row indices; every index once.
     """
+    prompts = [tuple(p) for p in prompt_ids]
+    longest: dict[tuple[int, ...], int] = {}
+    for prompt, completion in zip(prompts, completion_ids, strict=True):
+        longest[prompt] = max(longest.get(prompt, 0), len(completion))
+    place = {prompt: i for i, prompt in enumerate(longest)}
+    order = sorted(
+        range(len(prompts)),
+        key=lambda i: (-longest[prompts[i]], place[prompts[i]], -len(completion_ids[i]), i),
+    )
     batches: list[list[int]] = []
-    width = 0
-    for row in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
-        if not batches or (len(batches[-1]) + 1) * width > token_budget:
-            batches.append([])
-            width = lengths[row]
-        batches[-1].append(row)
+    for row in order:
+        wider = [*batches[-1], row] if batches else [row]
+        if batches and _padded_tokens(wider, prompts, completion_ids) <= token_budget:
+            batches[-1] = wider
+        else:
+            batches.append([row])
     return batches
+
+
+def _padded_tokens(rows, prompts, completion_ids) -> int:
+    used = {prompts[i] for i in rows}
+    return len(rows) * max(len(completion_ids[i]) for i in rows) + len(used) * max(map(len, used))
 
 
 def completion_logps(
@@ -42,10 +56,10 @@ def completion_logps(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probability and entropy of every completion token, given what stands before it.
 
-    Rows are padded on the right only, to the widest row of this call: under causal attention no
-    real token sees the padding, so no attention mask is needed. The unembedding runs only where a
-    completion token is predicted, ``chunk_tokens`` at a time, and is computed again in the
-    backward pass, so that logits for all tokens never exist at once.
+    Each distinct prompt runs once, and its keys and values serve all its completions, with
+    gradient: a group of 16 pays for its prompt once. The unembedding runs only where a completion
+    token is predicted, ``chunk_tokens`` at a time, and is computed again in the backward pass, so
+    that logits for all tokens never exist at once.
 
     Args:
         model: a causal LM that passed :func:`check_head`, in whatever mode it is.
@@ -63,19 +77,14 @@ def completion_logps(
     if not all(prompt_ids):
         raise UserError(f"prompt {[bool(p) for p in prompt_ids].index(False)} has no tokens")
     device = model.device
-    prompts = torch.tensor([len(p) for p in prompt_ids], device=device)
     completions = torch.tensor([len(c) for c in completion_ids], device=device)
-    # the last token of a row predicts nothing that is wanted
-    rows = [(p + c)[:-1] for p, c in zip(prompt_ids, completion_ids, strict=True)]
-    input_ids = _pad(rows, max(1, max(map(len, rows)))).to(device)
     width = max(map(len, completion_ids))
     targets = _pad(completion_ids, width).to(device)
-
-    hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
     offsets = torch.arange(width, device=device)
     mask = offsets < completions[:, None]
     row, offset = mask.nonzero(as_tuple=True)
-    predictors = hidden[row, prompts[row] - 1 + offset]  # [tokens, hidden]
+    forward = _shared_prompts if _can_share(model) else _whole_rows
+    predictors = forward(model, prompt_ids, completion_ids, targets, mask)[row, offset]
     wanted = targets[row, offset]  # [tokens]
 
     head = model.get_output_embeddings()
@@ -86,6 +95,61 @@ def completion_logps(
     logps, entropy = (torch.cat(parts) for parts in zip(*chunks, strict=True))
     empty = torch.zeros(mask.shape, device=device)
     return empty.masked_scatter(mask, logps), empty.masked_scatter(mask, entropy), mask
+
+
+def _can_share(model: PreTrainedModel) -> bool:
+    """Gradient checkpointing allows no cache; a sliding window would forget the prompt's start."""
+    checkpointing = model.training and model.is_activation_checkpointing
+    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
+    return not checkpointing and kinds == {"full_attention"}
+
+
+def _whole_rows(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
+    """Hidden states ``[B, T, hidden]`` that predict the completion tokens: prompt and completion
+    of each row in one sequence. Padded on the right, which no real token sees."""
+    rows = [(p + c)[:-1] for p, c in zip(prompt_ids, completion_ids, strict=True)]
+    input_ids = _pad(rows, max(1, max(map(len, rows)))).to(targets.device)
+    hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
+    starts = torch.tensor([len(p) - 1 for p in prompt_ids], device=targets.device)
+    index = (starts[:, None] + torch.arange(targets.shape[1], device=targets.device)).clamp(
+        max=hidden.shape[1] - 1
+    )
+    return hidden.gather(1, index[:, :, None].expand(-1, -1, hidden.shape[2]))
+
+
+def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
+    """The same as :func:`_whole_rows` with each distinct prompt computed once.
+
+    Prompts are padded on the left, so that every completion starts at the same place.
+    """
+    device = targets.device
+    distinct = list(dict.fromkeys(map(tuple, prompt_ids)))
+    place = {prompt: i for i, prompt in enumerate(distinct)}
+    of_row = torch.tensor([place[tuple(p)] for p in prompt_ids], device=device)
+    width = max(map(len, distinct))
+    ids = _pad([list(p[::-1]) for p in distinct], width).flip(1).to(device)
+    lengths = torch.tensor([len(p) for p in distinct], device=device)
+    real = torch.arange(width, device=device) >= width - lengths[:, None]
+    positions = (torch.arange(width, device=device) - (width - lengths[:, None])).clamp(min=0)
+    prompt_cache, cache = DynamicCache(), DynamicCache()
+    prompts = model.base_model(
+        input_ids=ids, attention_mask=real.long(), position_ids=positions, cache=prompt_cache,
+        use_cache=True,
+    )
+    first = prompts.last_hidden_state[:, -1:][of_row]  # predicts each completion's first token
+    if targets.shape[1] < 2:
+        return first[:, : targets.shape[1]]
+    for index, layer in enumerate(prompt_cache.layers):
+        cache.update(layer.keys[of_row], layer.values[of_row], index)
+    inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
+    rest = model.base_model(
+        input_ids=inputs,
+        attention_mask=torch.cat([real[of_row], mask[:, :-1]], 1).long(),
+        position_ids=lengths[of_row][:, None] + torch.arange(inputs.shape[1], device=device),
+        cache=cache,
+        use_cache=True,
+    ).last_hidden_state
+    return torch.cat([first, rest], 1)
 
 
 def _score(

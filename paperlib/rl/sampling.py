@@ -10,6 +10,7 @@ rows end: every row has its own number at every step.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from paperlib.errors import UserError
+from paperlib.rl.layer_logits import LayerTrace
 
 CACHE_BLOCK = 64  # tokens of room by which the cache grows
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
@@ -31,6 +33,7 @@ class Samples:
     completion_ids: list[list[int]]  # P * G, the end token included when there is one
     logps: list[Tensor]  # P * G float32 on the CPU: log-probability of each token, before top_p
     truncated: Tensor  # [P * G] bool on the CPU: stopped by max_completion_length
+    layer_logits: Tensor | None = None  # [P * G, tokens, layers] float32, if asked for
 
 
 class BlockLayer(DynamicLayer):
@@ -80,6 +83,7 @@ def sample_groups(
     generator: torch.Generator,
     eos_token_ids: Iterable[int],
     pad_token_id: int,
+    layer_logits: str | None = None,
 ) -> Samples:
     """Sample ``num_generations`` completions of every prompt.
 
@@ -93,6 +97,8 @@ def sample_groups(
         top_p: tokens outside the smallest set with this probability are never taken; 1 is off.
         generator: on the model's device; one number per row and step is drawn from it.
         eos_token_ids: any of them ends a completion.
+        layer_logits: "normed" or "raw" also records every sampled token's logit at every layer
+            (:mod:`paperlib.rl.layer_logits`), without any further forward pass.
 
     Raises:
         UserError: an empty prompt, a setting out of its range, or logits that are not finite.
@@ -109,11 +115,14 @@ def sample_groups(
     was_training = model.training
     model.eval()
     try:
-        cache, attention_mask, logits = _prefill(model, prompt_ids, num_generations, pad_token_id)
-        tokens, logps, lengths, ended = _decode(
-            model, cache, attention_mask, logits, max_completion_length, temperature, top_p,
-            generator, eos_token_ids,
-        )
+        with LayerTrace(model, layer_logits) if layer_logits else nullcontext() as trace:
+            cache, attention_mask, logits = _prefill(
+                model, prompt_ids, num_generations, pad_token_id, trace
+            )
+            tokens, logps, lengths, ended, traces = _decode(
+                model, cache, attention_mask, logits, max_completion_length, temperature, top_p,
+                generator, eos_token_ids, trace,
+            )
     finally:
         model.train(was_training)
     if not torch.isfinite(logps).all():
@@ -127,37 +136,13 @@ def sample_groups(
         completion_ids=[ids[:end] for ids, end in zip(tokens.tolist(), ends, strict=True)],
         logps=[row[:end].clone() for row, end in zip(logps.cpu(), ends, strict=True)],
         truncated=~ended.cpu(),
-    )
-
-
-def sample_in_chunks(
-    model: PreTrainedModel,
-    prompt_ids: list[list[int]],
-    num_generations: int,
-    *,
-    max_rows: int,
-    **settings,
-) -> Samples:
-    """:func:`sample_groups` on as many whole prompts at a time as make at most ``max_rows`` rows.
-
-    Bounds the memory of an evaluation. A single prompt with more than ``max_rows`` completions
-    still runs as one batch. ``settings`` are those of :func:`sample_groups`.
-    """
-    size = max(1, max_rows // num_generations)
-    parts = [
-        sample_groups(model, prompt_ids[i : i + size], num_generations, **settings)
-        for i in range(0, len(prompt_ids), size)
-    ]
-    return Samples(
-        prompt_ids=prompt_ids,
-        completion_ids=[ids for part in parts for ids in part.completion_ids],
-        logps=[row for part in parts for row in part.logps],
-        truncated=torch.cat([part.truncated for part in parts]),
+        layer_logits=torch.stack(traces, 1).cpu() if traces else None,
     )
 
 
 def _prefill(
-    model: PreTrainedModel, prompt_ids: list[list[int]], num_generations: int, pad_token_id: int
+    model: PreTrainedModel, prompt_ids: list[list[int]], num_generations: int, pad_token_id: int,
+    trace: LayerTrace | None,
 ) -> tuple[Cache, Tensor, Tensor]:
     """Run each prompt once, padded on the left, and repeat the outcome over its group.
 
@@ -184,6 +169,8 @@ def _prefill(
     group = torch.arange(len(prompt_ids), device=model.device).repeat_interleave(num_generations)
     for layer in cache.layers:
         layer.keep_rows(group)
+    if trace:
+        trace.select(group)
     return cache, attention_mask[group], logits[group]
 
 
@@ -197,12 +184,14 @@ def _decode(
     top_p: float,
     generator: torch.Generator,
     eos_token_ids: Iterable[int],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    trace: LayerTrace | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
     """One token per step for every row of the batch, until all rows have ended.
 
     Returns:
         ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first ``lengths``
-        ``[rows]`` of a row count, and ``ended`` ``[rows]`` bool: by an end token.
+        ``[rows]`` of a row count, ``ended`` ``[rows]`` bool: by an end token, and the layer
+        logits ``[rows, layers]`` of each step, if traced.
     """
     device, rows = logits.device, len(logits)
     eos = torch.tensor(sorted(eos_token_ids), device=device)
@@ -216,12 +205,17 @@ def _decode(
         [attention_mask, attention_mask.new_ones(rows, max_completion_length)], dim=1
     )
     width = attention_mask.shape[1] - max_completion_length
+    traces: list[Tensor] = []
 
     for step in range(max_completion_length):
         # a number for every row, also those that have left: see the module's docstring, (4)
         uniform = torch.rand(rows, device=device, generator=generator)[batch]
         token, logp = _pick(logits, temperature, top_p, uniform)
         tokens[batch, step], logps[batch, step] = token, logp
+        if trace:
+            drawn = trace.logits(token)
+            traces.append(drawn.new_full((rows, drawn.shape[1]), float("nan")))
+            traces[-1][batch] = drawn
 
         stops = torch.isin(token, eos) & ~ended[batch]
         lengths[batch[stops]] = step + 1
@@ -245,7 +239,7 @@ def _decode(
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
-    return tokens, logps, lengths, ended
+    return tokens, logps, lengths, ended, traces
 
 
 def _pick(

@@ -51,7 +51,7 @@ def update(
             batch.logps = _fresh_logps(config, model, batch)
     model.train()
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
     totals: Counter[str] = Counter()
     ratio_max, norms, losses, skipped = 0.0, [], [], 0
     for rows in parts:
@@ -67,7 +67,7 @@ def update(
         ratio_max = max(ratio_max, stats.pop("ratio_max"))
         totals.update(stats)
     if config.gradient_checkpointing:
-        model.gradient_checkpointing_disable()  # it would switch the cache off while sampling
+        model.activation_checkpointing_disable()  # it would switch the cache off while sampling
     model.eval()
     tokens = max(totals["tokens"], 1)
     return {
@@ -90,10 +90,9 @@ def _backward(
 ) -> tuple[float, dict[str, float]]:
     """Gradient of one mini-batch, summed over micro-batches of at most micro_batch_tokens."""
     left_out = batch.rollouts.truncated & config.mask_truncated_completions
-    lengths = [len(batch.prompt_ids[i]) + len(batch.completion_ids[i]) for i in rows]
     num_tokens = sum(len(batch.completion_ids[i]) for i in rows if not left_out[i])
     total, sums, ratio_max = 0.0, Counter(), 0.0
-    for chosen in micro_batches(lengths, config.micro_batch_tokens):
+    for chosen in _cut(config, batch, rows):
         part = [rows[i] for i in chosen]
         logps, entropy, mask = _forward(config, model, batch, part)
         ref_logps = None
@@ -129,11 +128,19 @@ def _forward(config: RunConfig, model: Any, batch: Batch, rows: list[int]):
         )
 
 
+def _cut(config: RunConfig, batch: Batch, rows: list[int]) -> list[list[int]]:
+    """Micro-batches of ``rows``, as indices into it."""
+    return micro_batches(
+        [batch.prompt_ids[i] for i in rows], [batch.completion_ids[i] for i in rows],
+        config.micro_batch_tokens,
+    )
+
+
 def _fresh_logps(config: RunConfig, model: Any, batch: Batch) -> list[Tensor]:
     """The sampling policy's logps computed by the training forward pass."""
-    lengths = [len(p) + len(c) for p, c in zip(batch.prompt_ids, batch.completion_ids, strict=True)]
-    out: list[Tensor] = [torch.empty(0)] * len(lengths)
-    for rows in micro_batches(lengths, config.micro_batch_tokens):
+    everything = list(range(len(batch.completion_ids)))
+    out: list[Tensor] = [torch.empty(0)] * len(everything)
+    for rows in _cut(config, batch, everything):
         logps, _, mask = _forward(config, model, batch, rows)
         for i, row in enumerate(rows):
             out[row] = logps[i][mask[i]].cpu()

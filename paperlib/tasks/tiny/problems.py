@@ -52,18 +52,20 @@ def apply(value: int, op: str, operand: int) -> int:
 
 
 def draw_problem(rng: random.Random, level: int, problem_id: str = "drawn") -> TinyProblem:
-    """A random problem; every value stays in 1..99 and all numbers of a problem differ.
+    """A random problem; every value stays in 1..60 and all numbers of a problem differ.
+
+    Small numbers, so that a small model knows its arithmetic and errs by habit.
 
     Different numbers make every planted error recognisable by what it did (see diagnose).
     """
     while True:
-        start = value = rng.randint(3, 60)
+        start = value = rng.randint(3, 40)
         numbers, steps = {start}, []
         while len(steps) < level:
             op = rng.choices("+-*", weights=(4, 4, 2))[0]
-            operand = rng.randint(2, 5) if op == "*" else rng.randint(2, 39)
+            operand = rng.randint(2, 4) if op == "*" else rng.randint(2, 19)
             value = apply(value, op, operand)
-            if not 1 <= value <= 99 or operand in numbers:
+            if not 1 <= value <= 60 or operand in numbers:
                 break
             numbers.add(operand)
             steps.append((op, operand))

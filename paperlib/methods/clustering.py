@@ -1,0 +1,133 @@
+"""Groups of similar wrong rollouts: HDBSCAN, near-identical points first, nearest-neighbour vote.
+
+Pure functions on float64 arrays of one prompt's feature vectors, ``[n, d]``; they return integer
+labels, ``NOISE`` (-1) for a point of no cluster. Label numbers carry no meaning beyond one call.
+
+HDBSCAN splits: it never returns the root of its tree as a cluster, and merging at distance zero
+has infinite density. So a set of points that are all alike, the strongest repetition there is,
+comes back as noise (identical) or in arbitrary pieces (one blob). That is why :func:`cluster` can
+set near-identical points apart first; ``allow_single_cluster`` would not do, for it joins
+different mistakes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+from scipy.spatial.distance import cdist
+
+from paperlib.errors import UserError
+
+if TYPE_CHECKING:
+    from paperlib.methods.meds import Meds
+
+NOISE = -1
+
+
+def _checked(points: np.ndarray) -> np.ndarray:
+    """The points as contiguous float64 ``[n, d]``; UserError for another shape, NaN or infinity."""
+    points = np.ascontiguousarray(points, dtype=np.float64)
+    if points.ndim != 2:
+        raise UserError(f"points have shape {points.shape}; they must be [n, d]")
+    bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
+    if bad.size:
+        raise UserError(
+            f"{bad.size} of {len(points)} points hold NaN or infinity (the first is row {bad[0]}); "
+            "only finite features can be clustered"
+        )
+    return points
+
+
+def hdbscan_labels(
+    points: np.ndarray, *, min_cluster_size: int = 2, min_samples: int = 1
+) -> np.ndarray:
+    """HDBSCAN labels ``[n]`` under Euclidean distance (MEDS, Sec. 4.1); fewer than 2 are noise.
+
+    The hdbscan package does not count a point among its own ``min_samples``: clusters of exactly
+    ``min_cluster_size`` are found only if ``min_samples`` is below it.
+
+    Raises:
+        UserError: a row is not finite.
+    """
+    points = _checked(points)
+    if len(points) < 2:  # the package raises for one point
+        return np.full(len(points), NOISE)
+    from hdbscan import HDBSCAN  # seconds to import, and only needed once points are there
+
+    # one job: a worker pool costs more than the few hundred points of a prompt
+    model = HDBSCAN(
+        min_cluster_size=min_cluster_size, min_samples=min_samples, core_dist_n_jobs=1
+    )
+    return model.fit_predict(points).astype(np.int64)
+
+
+def near_identical_groups(points: np.ndarray, tolerance: float = 5e-3) -> list[np.ndarray]:
+    """Index arrays of the groups of two or more points connected by distances <= ``tolerance``.
+
+    In the order of their first points; the default is the size of a bfloat16 rounding of a unit
+    vector (ours).
+
+    Raises:
+        UserError: a row is not finite.
+    """
+    points = _checked(points)
+    if len(points) < 2:
+        return []
+    count, component = connected_components(cdist(points, points) <= tolerance, directed=False)
+    groups = (np.flatnonzero(component == c) for c in range(count))
+    return sorted((g for g in groups if len(g) > 1), key=lambda g: g[0])
+
+
+def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
+    """Labels ``[n]`` of one prompt's feature vectors ``[n, d]``; fewer than 2 are noise.
+
+    Paper's reading: near-identical groups (``settings.near_identical``) are clusters of their
+    own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on everything. With the method
+    "single" all are one cluster (MEDS, Table 2).
+
+    Raises:
+        UserError: a row is not finite.
+    """
+    points = _checked(points)
+    labels = np.full(len(points), NOISE)
+    if len(points) < 2:
+        return labels
+    if settings.method == "single":
+        return np.zeros(len(points), dtype=np.int64)
+    groups = []
+    if settings.near_identical is not None:
+        groups = near_identical_groups(points, settings.near_identical)
+    for label, members in enumerate(groups):
+        labels[members] = label
+    rest = np.flatnonzero(labels == NOISE)
+    found = hdbscan_labels(
+        points[rest],
+        min_cluster_size=settings.min_cluster_size,
+        min_samples=settings.min_samples,
+    )
+    labels[rest] = np.where(found == NOISE, NOISE, found + len(groups))
+    return labels
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Rows of ``[n, d]`` divided by their length; rows of zeros and of NaN stay what they are."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
+def knn_vote(history: np.ndarray, labels: np.ndarray, new: np.ndarray, k: int = 3) -> np.ndarray:
+    """Labels ``[q]`` of ``new [q, d]``: majority of the ``k`` most similar of ``history [m, d]``.
+
+    Similarity is the cosine; ``m`` must be at least 1, and all of a shorter history vote. A tied
+    vote goes to the smallest label, so noise wins (released code of MEDS).
+    """
+    similarity = unit_rows(new) @ unit_rows(history).T
+    nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
+    return np.array([_majority(votes) for votes in labels[nearest]], dtype=np.int64)
+
+
+def _majority(votes: np.ndarray) -> int:
+    names, counts = np.unique(votes, return_counts=True)
+    return int(names[counts.argmax()])  # names are sorted: the first maximum is the smallest label

@@ -1,0 +1,284 @@
+"""Memory-R and Memory-R+ (arXiv 2504.02273) as differences from GRPO.
+
+**R1** is GRPO with outcome and format rewards. Memory-R+ adds to each rollout's reward what two
+episodic memories say about it; nothing else changes.
+
+1. An encoder Enc turns questions and responses into unit vectors. The memory of successes M^s and
+   the memory of failures M^f map a question to its last L responses; each holds at most N
+   questions (:mod:`paperlib.methods.episodic_memory`).
+2. **Write** (eq. 2): after the rewards R of a batch are known, M^s takes the responses with
+   R > tau_s, M^f those with R <= tau_f.
+3. **Read** (eq. 3): B(M, q) is the union of the response sets of the K stored questions nearest to
+   the question q by cosine.
+4. **Exploit** (eq. 4): R_exploit = -||a - centroid(B(M^s, q))||: be like what succeeded.
+5. **Explore** (eq. 5): R_explore = 1 - max over B(M^f, q) of cos(a, a_j): be unlike what failed.
+   Zero during a warm-up in which M^f fills.
+6. **Scale** (eq. 6): each is min-max normalised over a sliding window w of its own last values.
+7. **Sum** (eq. 7): R_mem = beta_s R^_exploit + beta_e R^_explore, and GRPO maximises E[R + R_mem]
+   (eq. 8): the loop sums all reward terms, so these are just two more.
+
+**Memory-R** is R1 with :class:`Exploit`, **Memory-R+** R1 with :class:`Exploit` and
+:class:`Explore`. The settings (:mod:`paperlib.methods.memory_r_settings`) hold every choice that
+the paper leaves open or the released code makes differently; both readings run through the same
+equations below.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+
+from paperlib.methods import released
+from paperlib.methods.embeddings import blank, text_encoder
+from paperlib.methods.episodic_memory import EpisodicMemory
+from paperlib.methods.memory_r_settings import MemoryR
+from paperlib.methods.rollouts import Rollouts
+
+
+def succeeded(outcome: np.ndarray, tau: float) -> np.ndarray:
+    """Eq. 2, M^s: ``[n]`` bool, R > tau_s."""
+    return outcome > tau
+
+
+def failed(outcome: np.ndarray, tau: float) -> np.ndarray:
+    """Eq. 2, M^f: ``[n]`` bool, R <= tau_f."""
+    return outcome <= tau
+
+
+def read(memory: EpisodicMemory, questions: torch.Tensor, settings: MemoryR) -> torch.Tensor:
+    """Eq. 3: for each of ``[b, d]`` the rows of ``memory`` that make up B(M, q).
+
+    ``[b, K]``, or fewer columns where fewer questions are held.
+    """
+    return memory.nearest(questions, settings.k, settings.query_metric)
+
+
+def exploit_distance(responses: torch.Tensor, centroid: torch.Tensor) -> torch.Tensor:
+    """Eq. 4 without its sign: ``[n]`` distances of ``[n, d]`` to the centroid ``[d]``."""
+    return (responses.double() - centroid).norm(dim=1).float()
+
+
+def explore_novelty(max_cosine: torch.Tensor) -> torch.Tensor:
+    """Eq. 5: ``[n]``, 1 - the largest cosine to a remembered failure; in [0, 2] up to rounding."""
+    return 1 - max_cosine
+
+
+def windowed_minmax(
+    values: np.ndarray,
+    steps: np.ndarray,
+    *,
+    window: int,
+    unit: str,
+    epsilon: float | None,
+    at_tie: np.ndarray | float = 0.0,
+) -> np.ndarray:
+    """Eq. 6: every value min-max normalised over the window that ends with it.
+
+    Args:
+        values: ``[t]`` raw rewards in the order they came.
+        steps: ``[t]`` the generation step of each, ascending.
+        window: the last ``window`` values ("samples"), or all values of the last ``window`` steps
+            ("steps"), the current one included in full.
+        epsilon: added to max - min. None adds nothing; where max == min the result is ``at_tie``.
+
+    Returns:
+        ``[t]`` float64.
+    """
+    values, steps = np.asarray(values, dtype=np.float64), np.asarray(steps)
+    if unit == "steps":
+        first = np.searchsorted(steps, steps - window, side="right")
+        end = np.searchsorted(steps, steps, side="right")
+    else:
+        end = np.arange(1, len(values) + 1)
+        first = np.maximum(end - window, 0)
+    spans, which = np.unique(np.stack([first, end]), axis=1, return_inverse=True)
+    low = np.array([values[a:b].min() for a, b in spans.T])[which]
+    spread = np.array([values[a:b].max() for a, b in spans.T])[which] - low
+    if epsilon is not None:
+        return (values - low) / (spread + epsilon)
+    tied = spread == 0
+    return np.where(tied, at_tie, (values - low) / np.where(tied, 1.0, spread))
+
+
+def weighted(scaled: np.ndarray, beta: float) -> np.ndarray:
+    """Eq. 7: ``[n]``, one term's share of R_mem; the loop adds the shares to the other rewards."""
+    return beta * scaled
+
+
+class Encoder(Protocol):
+    """What the terms need of :class:`~paperlib.methods.embeddings.TextEncoder`."""
+
+    def encode(self, texts: list[str]) -> torch.Tensor: ...
+
+
+# Hashed and compared by its settings alone, like every term; not frozen, because it remembers.
+@dataclass(unsafe_hash=True)
+class _MemoryTerm:
+    """One memory, the window of its raw rewards, and what both terms do alike.
+
+    A term says what it stores (``_stores``), how it compares (``_compare``) and scales
+    (``_scale``), when it is ready to (``_ready``), and what an empty memory and beta are.
+    """
+
+    settings: MemoryR
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        self.encoder: Encoder | None = None  # None: the one the settings name, at the first call
+        self.memory: EpisodicMemory | None = None  # made when the vectors' length is known
+        self.window_values = np.zeros(0)
+        self.window_steps = np.zeros(0, dtype=np.int64)
+
+    def __call__(self, rollouts: Rollouts) -> np.ndarray:
+        """Read, write and scale one batch: ``[n]`` float64, beta included."""
+        settings, n = self.settings, len(rollouts)
+        questions = list(rollouts.questions)
+        if settings.file_under_first_prompt:
+            questions = questions[:1] * n
+        texts, outcome = list(rollouts.completions), np.asarray(rollouts.accuracy)
+        if settings.success_test == "string":
+            pairs = zip(texts, rollouts.golds, strict=True)
+            outcome = np.array([released.correctness(text, gold) for text, gold in pairs])
+        if settings.stored_text == "reasoning":
+            texts = [released.reasoning_text(text) for text in texts]
+
+        encoder = self.encoder or text_encoder(settings.encoder)
+        queries, responses = encoder.encode(questions + texts).split(n)
+        if self.memory is None:
+            self.memory = self._new_memory(responses.shape[1])
+        keys = questions
+        if settings.query_key == "embedding":
+            keys = [hashlib.sha256(vector.numpy().tobytes()).hexdigest() for vector in queries]
+        said = [not (blank(q) or blank(t)) for q, t in zip(questions, texts, strict=True)]
+        stored = self._stores(outcome) & said
+
+        def write(rows: np.ndarray) -> None:
+            rows = rows[stored[rows]]
+            self.memory.write([keys[i] for i in rows], queries[rows], responses[rows])
+
+        rewards, raw, entering = np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool)
+        neighbours: dict[tuple[str, int], torch.Tensor] = {}
+        read_first = settings.order == "read-then-write"
+        for rows in [np.arange(n)] if read_first else np.arange(n)[:, None]:
+            if not read_first:
+                write(rows)
+            asking: dict[str, list[int]] = {}
+            for i in rows:
+                if said[i] and self._ready(rollouts.step):
+                    asking.setdefault(keys[i], []).append(i)
+            if not len(self.memory):
+                rewards[[i for mine in asking.values() for i in mine]] = self._empty_reward()
+                asking = {}
+            held = self.memory.inserted  # a search holds until the next question comes in
+            if new := [key for key in asking if (key, held) not in neighbours]:
+                found = read(self.memory, queries[[asking[key][0] for key in new]], settings)
+                neighbours.update(zip([(key, held) for key in new], found, strict=True))
+            for key, mine in asking.items():
+                raw[mine] = self._compare(neighbours[key, held], responses[mine]).numpy()
+                entering[mine] = True
+            if read_first:
+                write(rows)
+        rewards[entering] = self._scale_in_window(raw[entering], rollouts.step)
+        return weighted(rewards, self._beta())
+
+    def _new_memory(self, dim: int) -> EpisodicMemory:
+        return EpisodicMemory(dim, self.settings.max_queries, self.settings.max_responses)
+
+    def _scale_in_window(self, raw: np.ndarray, step: int) -> np.ndarray:
+        """Let raw rewards into the window, scale them by it, drop what has left it."""
+        values = np.concatenate([self.window_values, raw])
+        steps = np.concatenate([self.window_steps, np.full(len(raw), step)])
+        scaled = self._scale(values, steps)[len(self.window_values) :]
+        if self.settings.window_unit == "steps":
+            keep = steps > step - self.settings.window
+        else:
+            keep = np.arange(len(values)) >= len(values) - self.settings.window
+        self.window_values, self.window_steps = values[keep], steps[keep]
+        return scaled
+
+    def _minmax(self, values: np.ndarray, steps: np.ndarray, at_tie: Any) -> np.ndarray:
+        s = self.settings
+        return windowed_minmax(
+            values, steps, window=s.window, unit=s.window_unit, epsilon=s.epsilon, at_tie=at_tie
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Memory and window as tensors and plain values; the encoder is not part of it."""
+        return {
+            "memory": None if self.memory is None else self.memory.state_dict(),
+            "window_values": torch.from_numpy(self.window_values.copy()),
+            "window_steps": torch.from_numpy(self.window_steps.copy()),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on exactly where ``state_dict`` was taken. Raises UserError for another N or L."""
+        self.memory = None
+        if state["memory"] is not None:
+            self.memory = self._new_memory(state["memory"]["dim"])
+            self.memory.load_state_dict(state["memory"])
+        self.window_values = state["window_values"].numpy().copy()
+        self.window_steps = state["window_steps"].numpy().copy()
+
+
+class Exploit(_MemoryTerm):
+    """R^_exploit (eqs. 4, 6) on M^s; 0 while M^s is empty, and then nothing enters the window.
+
+    Without an epsilon, a value whose window has no spread gets 1 - its distance (released code),
+    so the first correct rollout, which meets only itself, gets exactly 1.
+    """
+
+    name: ClassVar[str] = "exploit"
+
+    def _stores(self, outcome: np.ndarray) -> np.ndarray:
+        return succeeded(outcome, self.settings.tau_success)
+
+    def _ready(self, step: int) -> bool:
+        return True
+
+    def _empty_reward(self) -> float:
+        return 0.0
+
+    def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
+        return exploit_distance(responses, self.memory.centroid(rows[None])[0])
+
+    def _scale(self, values: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        if self.settings.exploit_flip == "before":
+            return self._minmax(-values, steps, at_tie=1 - values)
+        return 1 - self._minmax(values, steps, at_tie=values)
+
+    def _beta(self) -> float:
+        return self.settings.beta_exploit
+
+
+class Explore(_MemoryTerm):
+    """R^_explore (eqs. 5, 6) on M^f; 0 in the warm-up, ``explore_empty`` while M^f is empty.
+
+    In both cases nothing enters the window; writing goes on. Without an epsilon, a value whose
+    window has no spread gets 0 (released code).
+    """
+
+    name: ClassVar[str] = "explore"
+
+    def _stores(self, outcome: np.ndarray) -> np.ndarray:
+        return failed(outcome, self.settings.tau_failure)
+
+    def _ready(self, step: int) -> bool:
+        if self.settings.explore_warmup_unit == "steps":
+            return step > self.settings.explore_warmup
+        return len(self.memory) >= self.settings.explore_warmup
+
+    def _empty_reward(self) -> float:
+        return self.settings.explore_empty
+
+    def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
+        return explore_novelty(self.memory.max_cosine(rows, responses))
+
+    def _scale(self, values: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        return self._minmax(values, steps, at_tie=0.0)
+
+    def _beta(self) -> float:
+        return self.settings.beta_explore

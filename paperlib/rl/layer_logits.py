@@ -1,0 +1,100 @@
+"""Layer logits (MEDS Sec. 3.3): the logit of a sampled token at every decoder layer.
+
+They come out of the forward passes that sampling makes anyway: a hook on each layer keeps the
+hidden state that predicts the next token, and once the token is drawn its logit at layer l is
+(norm(h_l) * W[token]).sum(): one row of the unembedding, never the vocabulary.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from paperlib.errors import UserError, check_choice
+from paperlib.tasks.grading import find_answer
+
+READINGS = ("normed", "raw")
+
+
+class LayerTrace:
+    """While open, follows a model's forward passes.
+
+    Args:
+        model: a Llama, Qwen2 or Qwen3 style decoder, tied or untied.
+        reading: "normed" is the logit lens, final norm then unembedding; "raw" is the released
+            code, the unembedding of the raw hidden state, where only the last layer is normed.
+
+    Raises:
+        UserError: unknown reading, or a model without ``layers`` and ``norm``.
+    """
+
+    def __init__(self, model: Any, reading: str) -> None:
+        check_choice("layer logit reading", reading, READINGS)
+        decoder = model.base_model
+        if not hasattr(decoder, "layers") or not hasattr(decoder, "norm"):
+            raise UserError(
+                f"{type(model).__name__} has no decoder layers and final norm where Llama, Qwen2 "
+                "and Qwen3 have them (base_model.layers, base_model.norm); MEDS needs both"
+            )
+        self._layers, self._norm = decoder.layers, decoder.norm
+        self._unembedding = model.get_output_embeddings().weight
+        self._reading = reading
+        self._hidden: list[Tensor] = [torch.empty(0)] * len(self._layers)
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> LayerTrace:
+        for index, layer in enumerate(self._layers):
+            self._hooks.append(layer.register_forward_hook(self._keeper(index)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _keeper(self, index: int):
+        def keep(module: Any, inputs: Any, output: Any) -> None:
+            hidden = output[0] if isinstance(output, tuple) else output
+            self._hidden[index] = hidden[:, -1]
+
+        return keep
+
+    def select(self, rows: Tensor) -> None:
+        """Make row ``i`` what was row ``rows[i]``, as the sampler does with its cache."""
+        self._hidden = [hidden[rows] for hidden in self._hidden]
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """``[rows, layers]`` float32: the logit of each row's drawn token ``[rows]`` by layer."""
+        hidden = torch.stack(self._hidden, 1)
+        normed = self._norm(hidden)
+        if self._reading == "raw":
+            normed = torch.cat([hidden[:, :-1], normed[:, -1:]], 1)
+        return (normed * self._unembedding[tokens][:, None]).sum(-1).float()
+
+
+def answer_token(tokenizer: Any, ids: list[int], completion: str, position: str) -> int | None:
+    """Index of the token whose layer logits describe a completion's answer; None if it has none.
+
+    Found by character offsets, since real tokenizers merge ``\\boxed{`` in many ways.
+
+    Args:
+        ids: the completion's tokens; ``completion`` their text without special tokens.
+        position: "answer" is the token with the first non-space character of the final answer, in
+            either format; "box" the one after the last ``\\boxed{``, closed or not (released code).
+    """
+    check_choice("answer position", position, ("answer", "box"))
+    if position == "answer":
+        span = find_answer(completion)
+        start = -1 if span is None else span[0]
+    else:
+        box = completion.rfind("\\boxed{")
+        start = -1 if box < 0 else box + len("\\boxed{")
+    if not 0 <= start < len(completion):
+        return None
+    # the text of a prefix grows with it: the first prefix that is longer than start holds it
+    return bisect_right(
+        range(1, len(ids)), start,
+        key=lambda n: len(tokenizer.decode(ids[:n], skip_special_tokens=True)),
+    )

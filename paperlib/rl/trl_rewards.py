@@ -1,0 +1,203 @@
+"""Any reward term as a plain reward function of TRL's stock ``GRPOTrainer``.
+
+    terms = recipe("memory_r", "Memory-R+", "tiny", seed=0).terms
+    GRPOTrainer(model, reward_funcs=[as_reward_function(term) for term in terms], ...)
+
+The data set has the columns ``id``, ``question``, ``answer`` next to ``prompt``. TRL hands every
+reward function its trainer's ``log_metric`` method; through it the function knows the trainer, and
+so the weights that are being trained, the tokenizer, the settings, and whether this is training.
+
+What a stock trainer costs against our own loop:
+
+1. MEDS needs layer logits, which our sampler records on the way. A reward function sees text and
+   tokens only, so that one more forward pass, over the wrong rollouts with an answer, is made.
+2. There is no dynamic sampling: groups that DAPO drops are trained on, rewarded and remembered.
+3. Its checkpoints do not hold what a term remembers. A run that is resumed is refused.
+4. One process only: each of several would remember its own rollouts alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paperlib.errors import UserError
+from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
+from paperlib.rl.layer_logits import LayerTrace, answer_token
+from paperlib.rl.policy import end_tokens
+from paperlib.tasks.grading import grade
+
+COLUMNS = ("id", "question", "answer")
+
+
+def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
+    """``term`` as an entry of ``GRPOTrainer(reward_funcs=[...])``, logged under the term's name.
+
+    The term itself is used, not a copy: look at its memory, or save its ``state_dict()``, after
+    training. In evaluation (``trainer.evaluate()``, ``eval_strategy``) a copy answers, so that the
+    memory is read but stays as it is. The rollouts' ``step`` counts training calls, one per
+    generation batch, as in our loop; TRL's ``global_step`` counts updates.
+
+    Returns:
+        A function of TRL's keyword arguments to one reward per completion. It raises UserError
+        for missing columns, groups that are not whole, several processes, a resumed run, and
+        another caller than a ``GRPOTrainer``.
+    """
+    calls = 0
+
+    def reward(
+        prompts: list, completions: list, completion_ids: list[list[int]],
+        log_metric: Any = None, **columns: Any,
+    ) -> list[float]:
+        nonlocal calls
+        trainer = getattr(log_metric, "__self__", None)
+        if trainer is None:
+            raise UserError(
+                f"reward function {term.name!r} was called without log_metric, a method of the "
+                "trainer; valid: TRL's GRPOTrainer, version 1.16, which passes it"
+            )
+        training = trainer.model.training  # TRL's own test for training or evaluation
+        if training and not calls:
+            _check_start(trainer, term)
+        calls += training
+        rollouts = _rollouts(trainer, max(calls, 1), completion_ids, columns)
+        if getattr(term, "needs_layer_logits", False):
+            rollouts.layer_logits = _wrong_answers(
+                trainer, rollouts, prompts, completion_ids, term.settings
+            )
+        return call_term(term if training else copy.deepcopy(term), rollouts).tolist()
+
+    reward.__name__ = term.name
+    return reward
+
+
+@torch.no_grad()
+def layer_logits_of(
+    model: Any, prompt_ids: list[list[int]], completion_ids: list[list[int]],
+    positions: list[int], reading: str, *, batch_size: int,
+) -> Tensor:
+    """The logit of one token of each completion at every layer: ``[n, layers]`` float32, CPU.
+
+    Equal to what :func:`paperlib.rl.sampling.sample_groups` records, by a forward pass over each
+    prompt and completion up to that token. The model is run in eval mode and handed back as it was.
+
+    Args:
+        positions: ``[n]``, index of the token within its completion.
+        reading: "normed" or "raw" (:class:`~paperlib.rl.layer_logits.LayerTrace`).
+        batch_size: rows of one forward pass.
+    """
+    was_training = model.training
+    model.eval()
+    before = [
+        prompt + ids[:position]
+        for prompt, ids, position in zip(prompt_ids, completion_ids, positions, strict=True)
+    ]
+    tokens = torch.tensor([ids[at] for ids, at in zip(completion_ids, positions, strict=True)])
+    out = []
+    try:
+        with LayerTrace(model, reading) as trace:  # it keeps the last position: pad on the left
+            for rows in torch.arange(len(before)).split(batch_size):
+                width = max(len(before[i]) for i in rows)
+                input_ids = torch.zeros(len(rows), width, dtype=torch.long)
+                mask = torch.zeros_like(input_ids)
+                for row, i in enumerate(rows):
+                    input_ids[row, width - len(before[i]) :] = torch.tensor(before[i])
+                    mask[row, width - len(before[i]) :] = 1
+                # the decoder alone: TRL replaces the forward of the whole model, and its
+                # vocabulary product is not needed
+                model.base_model(
+                    input_ids=input_ids.to(model.device),
+                    attention_mask=mask.to(model.device),
+                    position_ids=(mask.cumsum(1) - 1).clamp(min=0).to(model.device),
+                    use_cache=False,
+                )
+                out.append(trace.logits(tokens[rows].to(model.device)).cpu())
+    finally:
+        model.train(was_training)
+    return torch.cat(out)
+
+
+def _check_start(trainer: Any, term: RewardTerm) -> None:
+    """What has to hold when training begins."""
+    if trainer.args.world_size > 1:
+        raise UserError(
+            f"{trainer.args.world_size} processes: each would remember its own rollouts alone; "
+            "reward functions made from terms are for one process"
+        )
+    if trainer.state.global_step and hasattr(term, "state_dict"):
+        raise UserError(
+            f"training was resumed at update {trainer.state.global_step}, but reward term "
+            f"{term.name!r} has a memory, which the trainer's checkpoint does not hold; train from "
+            "the start, or with paperlib.rl.train, which resumes exactly"
+        )
+
+
+def _rollouts(
+    trainer: Any, step: int, completion_ids: list[list[int]], columns: dict[str, Any]
+) -> Rollouts:
+    """What our loop would have made of the same completions, layer logits aside."""
+    if missing := [name for name in COLUMNS if name not in columns]:
+        raise UserError(
+            f"the data set has no column {', '.join(missing)}; reward terms need "
+            f"{', '.join(COLUMNS)} (a unique id, the bare question, the gold answer)"
+        )
+    ids = [str(i) for i in columns["id"]]
+    size, args = trainer.args.num_generations, trainer.args
+    if not trainer.model.training:
+        size = args.num_generations_eval or size
+    groups = [ids[i : i + size] for i in range(0, len(ids), size)]
+    if any(group != group[:1] * size for group in groups):
+        raise UserError(
+            f"{len(ids)} completions of problems {', '.join(dict.fromkeys(ids))} are not whole "
+            f"groups of {size}; choose batch sizes that are multiples of num_generations"
+        )
+    tokenizer, golds = trainer.processing_class, [str(gold) for gold in columns["answer"]]
+    # decoded here, because a trainer that parses messages may cut the reasoning out of them
+    texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+    ends = end_tokens(trainer.model, tokenizer)
+    return Rollouts(
+        step=step, num_generations=size, problem_ids=ids, questions=list(columns["question"]),
+        golds=golds, completions=texts,
+        lengths=np.array([len(row) for row in completion_ids]),
+        truncated=np.array([row[-1] not in ends for row in completion_ids]),
+        accuracy=np.array([float(grade(t, gold)) for t, gold in zip(texts, golds, strict=True)]),
+        max_completion_length=args.max_completion_length,
+    )
+
+
+def _wrong_answers(
+    trainer: Any, rollouts: Rollouts, prompts: list, completion_ids: list[list[int]], settings: Any
+) -> np.ndarray:
+    """``[n, layers]`` float32: layer logits at the answers of the wrong rollouts, else NaN."""
+    tokenizer, rows, positions = trainer.processing_class, [], []
+    for row in np.flatnonzero(rollouts.accuracy < 0.5).tolist():
+        text = rollouts.completions[row]
+        position = answer_token(tokenizer, completion_ids[row], text, settings.position)
+        if position is not None:
+            rows.append(row)
+            positions.append(position)
+    layers = trainer.model.config.num_hidden_layers
+    out = np.full((len(rollouts), layers), np.nan, dtype=np.float32)
+    if rows:
+        out[rows] = layer_logits_of(
+            trainer.model, [_prompt_ids(trainer, prompts[row]) for row in rows],
+            [completion_ids[row] for row in rows], positions, settings.logit,
+            batch_size=trainer.args.per_device_train_batch_size,
+        ).numpy()
+    return out
+
+
+def _prompt_ids(trainer: Any, prompt: str | list[dict[str, str]]) -> list[int]:
+    """A prompt's tokens as the trainer makes them: text as it is, messages by the template."""
+    tokenizer = trainer.processing_class
+    if isinstance(prompt, str):
+        return tokenizer(text=prompt)["input_ids"]
+    return tokenizer.apply_chat_template(
+        prompt, add_generation_prompt=True, tokenize=True, return_dict=False,
+        **(trainer.args.chat_template_kwargs or {}),
+    )

@@ -1,0 +1,142 @@
+"""Clusters of feature vectors, with cases small enough to label by hand."""
+
+import numpy as np
+import pytest
+
+from paperlib.errors import UserError
+from paperlib.methods.clustering import (
+    NOISE,
+    cluster,
+    hdbscan_labels,
+    knn_vote,
+    near_identical_groups,
+    unit_rows,
+)
+from paperlib.methods.meds import Meds
+
+PAPER, RELEASED = Meds.paper(), Meds.released()
+
+
+def on_circle(*angles):
+    return np.array([[np.cos(a), np.sin(a)] for a in angles])
+
+
+# growing gaps: each point leaves the group alone, so that it cannot fall into two
+TRIO = (0.0, 0.01, 0.03)
+FAR_TRIO = (1.5, 1.51, 1.53)
+
+
+def as_sets(labels):
+    return {frozenset(np.flatnonzero(labels == name).tolist()) for name in set(labels.tolist())}
+
+
+def test_two_groups_and_a_loner():
+    labels = hdbscan_labels(on_circle(*TRIO, *FAR_TRIO, 3.8))
+    assert as_sets(labels) == {frozenset({0, 1, 2}), frozenset({3, 4, 5}), frozenset({6})}
+    assert labels[6] == NOISE
+
+
+@pytest.mark.parametrize("settings", [PAPER, RELEASED, Meds(method="single")])
+@pytest.mark.parametrize("n", [0, 1])
+def test_fewer_than_two_points_are_noise(n, settings):
+    assert hdbscan_labels(np.ones((n, 4))).tolist() == [NOISE] * n
+    assert cluster(np.ones((n, 4)), settings).tolist() == [NOISE] * n
+    assert near_identical_groups(np.ones((n, 4))) == []
+
+
+def test_two_different_points_are_noise_and_single_joins_them():
+    points = on_circle(0.0, 1.0)
+    assert cluster(points, PAPER).tolist() == [NOISE, NOISE]
+    assert cluster(points, RELEASED).tolist() == [NOISE, NOISE]
+    assert cluster(points, Meds(method="single")).tolist() == [0, 0]
+
+
+def test_identical_points_are_one_cluster_under_paper_and_noise_under_released():
+    points = np.ones((20, 4))
+    assert cluster(points, PAPER).tolist() == [0] * 20
+    assert cluster(points, Meds.paper(min_cluster_size=5)).tolist() == [0] * 20
+    assert cluster(points, RELEASED).tolist() == [NOISE] * 20
+    with_a_loner = np.concatenate([points, [[5.0, 1.0, 1.0, 1.0]]])
+    assert cluster(with_a_loner, PAPER).tolist() == [0] * 20 + [NOISE]
+    assert cluster(with_a_loner, RELEASED).tolist() == [NOISE] * 21
+
+
+def test_near_identical_groups_are_connected_by_steps_up_to_the_tolerance():
+    points = np.array([[9.0], [0.0], [0.25], [0.5], [5.0], [0.76], [5.25]])
+    groups = near_identical_groups(points, 0.25)  # 0.5 to 0.76 is too far; 0 to 0.5 goes by 0.25
+    assert [g.tolist() for g in groups] == [[1, 2, 3], [4, 6]]
+    assert near_identical_groups(np.array([[0.0], [0.0051]])) == []
+    assert [g.tolist() for g in near_identical_groups(np.array([[0.0], [0.0049]]))] == [[0, 1]]
+
+
+def test_hdbscan_labels_only_what_is_not_near_identical():
+    points = on_circle(*TRIO, 0.7, 0.7, *FAR_TRIO, 0.702, 3.8)
+    labels = cluster(points, PAPER)
+    assert as_sets(labels) == {
+        frozenset({0, 1, 2}), frozenset({3, 4, 8}), frozenset({5, 6, 7}), frozenset({9})
+    }
+    assert labels[9] == NOISE
+
+
+def test_single_is_one_cluster_whatever_the_distances():
+    assert cluster(on_circle(0, 1, 2, 3), Meds(method="single")).tolist() == [0, 0, 0, 0]
+
+
+def test_min_cluster_size_and_min_samples_reach_hdbscan():
+    spread = 0.01 * np.random.default_rng(0).normal(size=(8, 32))
+    points = np.repeat([[5.0], [-5.0]], 4, axis=0) + spread
+    assert as_sets(hdbscan_labels(points, min_cluster_size=4, min_samples=3)) == {
+        frozenset(range(4)), frozenset(range(4, 8))
+    }
+    settings = {"near_identical": None, "min_cluster_size": 4}
+    assert set(cluster(points, Meds(min_samples=3, **settings))) == {0, 1}
+    # the package asks for one neighbour more than min_samples says
+    assert set(cluster(points, Meds(min_samples=4, **settings))) == {NOISE}
+    pair_between = on_circle(*TRIO, 0.7, 0.71, *FAR_TRIO)
+    assert cluster(pair_between, RELEASED).max() + 1 == 3
+    assert cluster(pair_between, Meds.released(min_cluster_size=3)).max() + 1 == 2
+
+
+def test_non_finite_points_are_refused_with_their_number():
+    points = np.random.default_rng(0).normal(size=(20, 4))
+    points[3] = np.nan
+    points[7, 2] = np.inf
+    for call in (hdbscan_labels, near_identical_groups, lambda p: cluster(p, PAPER)):
+        with pytest.raises(UserError, match="2 of 20 .*row 3"):
+            call(points)
+        with pytest.raises(UserError, match="8 of 8"):
+            call(np.full((8, 4), np.nan))
+    with pytest.raises(UserError, match=r"shape \(4,\)"):
+        cluster(np.ones(4), PAPER)
+
+
+def test_unit_rows_leave_zeros_and_nan_alone():
+    rows = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, np.nan]]))
+    np.testing.assert_array_equal(rows, [[0.6, 0.8], [0.0, 0.0], [np.nan, np.nan]])
+
+
+def test_vote_is_by_cosine():
+    new, labels = np.array([[2.0, 0.1]]), np.array([0, 1])
+    # the first point is the closer one, or has the larger product; the second has the direction
+    for history in ([[1.0, 1.0], [100.0, 0.0]], [[10.0, 10.0], [1.0, 0.0]]):
+        assert knn_vote(np.array(history), labels, new, k=1).tolist() == [1]
+
+
+def test_vote_of_three_takes_the_majority():
+    history = on_circle(0.1, 0.2, 0.3, 0.4)
+    labels = np.array([0, 1, 1, 0])
+    assert knn_vote(history, labels, on_circle(0.0, 0.5)).tolist() == [1, 1]
+    assert knn_vote(history, labels, on_circle(0.0, 0.5), k=1).tolist() == [0, 0]
+    assert knn_vote(history, labels, on_circle(0.0)[:0]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("labels", "winner"), [([2, 0, 1], 0), ([1, 0, NOISE], NOISE), ([2, 2, 0], 2)]
+)
+def test_tied_vote_goes_to_the_smallest_label(labels, winner):
+    assert knn_vote(on_circle(0.1, 0.2, 0.3), np.array(labels), on_circle(0.0)).item() == winner
+
+
+def test_short_history_votes_as_a_whole():
+    assert knn_vote(on_circle(0.1), np.array([4]), on_circle(3.0)).item() == 4
+    assert knn_vote(on_circle(0.1, 0.2), np.array([4, 3]), on_circle(0.0)).item() == 3

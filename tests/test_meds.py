@@ -1,0 +1,430 @@
+"""The MEDS penalty: the released code's traces, and hand-computed cases of the paper's words."""
+
+import copy
+import io
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paperlib.errors import UserError
+from paperlib.methods.clustering import NOISE, cluster
+from paperlib.methods.meds import (
+    NOT_CLUSTERED,
+    ClusterPenalty,
+    Meds,
+    features,
+    penalty,
+    prompt_key,
+)
+from paperlib.methods.rollouts import Rollouts, call_term
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "meds_released.json").read_text())
+NO_ANSWER = None
+
+
+def batch(layer_logits, correct=None, ids=None, questions=None, layers=4):
+    n = len(layer_logits)
+    empty = [math.nan] * layers
+    rows = [empty if row is NO_ANSWER else row for row in layer_logits]
+    return Rollouts(
+        step=1,
+        num_generations=n,
+        problem_ids=list(ids or ["p"] * n),
+        questions=list(questions or ["q"] * n),
+        golds=["7"] * n,
+        completions=["8"] * n,
+        lengths=np.full(n, 5),
+        truncated=np.zeros(n, dtype=bool),
+        accuracy=np.array(correct if correct is not None else [0.0] * n, dtype=np.float64),
+        max_completion_length=200,
+        layer_logits=np.array(rows, dtype=np.float32).reshape(n, layers),
+    )
+
+
+def at(*angles):
+    """Four layer logits a rollout: the later half is a direction, the earlier half differs."""
+    return [
+        None if a is None else [i + 50.0, -i, 10 * math.cos(a), 10 * math.sin(a)]
+        for i, a in enumerate(angles)
+    ]
+
+
+def shaped(term, layer_logits, **kwargs):
+    """Penalties (positive) of one call."""
+    return (-call_term(term, batch(layer_logits, **kwargs))).tolist()
+
+
+def worth(*sizes, alpha=0.1):
+    return pytest.approx([alpha * math.log(size + 1) for size in sizes], abs=1e-9)
+
+
+def partition(labels):
+    return {tuple(np.flatnonzero(np.array(labels) == name)) for name in set(labels)}
+
+
+# Released code
+
+
+def golden_settings(params):
+    values = {k: v for k, v in params.items() if k != "layers"}
+    if values["last_n"] is None:  # all layers there, half of them here
+        values["last_n"] = params["layers"]
+    return Meds.released(**values)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
+def test_released_reading_reproduces_the_released_code(case):
+    term = ClusterPenalty(golden_settings(case["params"]))
+    for step in case["steps"]:
+        prompts = [step["prompt"]] * len(step["correct"])
+        rollouts = batch(
+            step["features"], step["correct"], prompts, prompts, case["params"]["layers"]
+        )
+        rewards = call_term(term, rollouts)
+        assert term.last_sizes.tolist() == step["cluster_size"]
+        np.testing.assert_allclose(-rewards, step["penalty"], atol=1e-6)
+        labels = cluster(term.memory[prompt_key(step["prompt"])], term.settings)
+        assert partition(labels.tolist()) == partition(step["labels_after"])
+        if case["params"]["method"] == "hdbscan":
+            noise = np.flatnonzero(np.array(step["labels_after"]) == NOISE)
+            assert np.flatnonzero(labels == NOISE).tolist() == noise.tolist()
+
+
+def test_released_counts_the_history_and_penalises_at_once():
+    term = ClusterPenalty(Meds.released())
+    first = at(0.0, 0.01, 0.03, 1.5, 1.51)
+    assert shaped(term, first) == [0.0] * 5  # no history
+    # two clusters, of 3 and of 2; the new ones do not count
+    assert shaped(term, at(0.005, 0.006, 1.505)) == worth(3, 3, 2)
+    assert term.last_clusters == 2
+
+
+def test_released_noise_is_one_more_cluster():
+    term = ClusterPenalty(Meds.released())
+    assert shaped(term, at(0.0)) == [0.0]
+    assert shaped(term, at(1.0)) == worth(1)  # a history of one is noise, and noise is paid for
+    assert shaped(term, at(2.0, 0.0)) == worth(2, 2)  # a history of two likewise
+    assert term.last_noise == 2
+    assert term.last_labels.tolist() == [NOISE, NOISE]
+    assert term.last_clusters == 0
+
+
+def test_released_does_not_see_identical_mistakes_as_a_cluster():
+    term = ClusterPenalty(Meds.released())
+    shaped(term, at(*[0.7] * 20))
+    shaped(term, at(0.7))
+    assert term.last_labels.tolist() == [NOISE]
+
+
+@pytest.mark.parametrize("preset", [Meds.paper, Meds.released])
+def test_presets_can_be_overridden(preset):
+    assert preset(alpha=0.02, beta=0.04) == ClusterPenalty(preset(alpha=0.02, beta=0.04)).settings
+    assert (preset(beta=0.04).alpha, preset(beta=0.04).beta) == (0.1, 0.04)
+
+
+def test_presets():
+    same = {
+        "alpha": 0.1, "beta": 0.2, "last_n": None, "diff": False, "normalize": True,
+        "method": "hdbscan", "min_cluster_size": 2, "min_samples": 1, "knn": 3,
+    }
+    assert Meds.paper() == Meds()
+    assert asdict(Meds.paper()) == same | {
+        "logit": "normed", "position": "answer", "diff_layers": "chosen", "near_identical": 5e-3,
+        "assignment": "joint", "memory_key": "id", "penalize_noise": False,
+        "first_visit_free": True,
+    }
+    assert asdict(Meds.released()) == same | {
+        "logit": "raw", "position": "box", "diff_layers": "all", "near_identical": None,
+        "assignment": "knn-history", "memory_key": "text", "penalize_noise": True,
+        "first_visit_free": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"alpha": -0.1}, "alpha is -0.1"),
+        ({"beta": math.nan}, "beta is nan"),
+        ({"last_n": 0}, "last_n is 0"),
+        ({"min_cluster_size": 1}, "at least 2"),
+        ({"min_samples": 0}, "min_samples is 0"),
+        ({"knn": 0}, "knn is 0"),
+        ({"near_identical": -1.0}, "near_identical is -1.0"),
+        ({"logit": "lens"}, "normed, raw"),
+        ({"position": "end"}, "answer, box"),
+        ({"diff_layers": "half"}, "chosen, all"),
+        ({"method": "kmeans"}, "hdbscan, single"),
+        ({"assignment": "vote"}, "joint, knn-history"),
+        ({"memory_key": "md5"}, "id, text"),
+    ],
+)
+def test_impossible_settings_are_refused(setting, message):
+    with pytest.raises(UserError, match=message):
+        Meds(**setting)
+
+
+# Penalty
+
+
+def test_penalty_of_each_size():
+    table = [0, 0.0693, 0.1099, 0.1386, 0.1609, 0.1792, 0.1946, 0.2]
+    np.testing.assert_allclose(penalty(np.arange(8), 0.1, 0.2), table, atol=5e-5)
+    assert penalty(7, 0.1, 0.2) == penalty(1000, 0.1, 0.2) == 0.2
+    assert penalty(7, 0.02, 0.04) == 0.04
+
+
+def test_cap_need_not_be_two_alpha():
+    sizes = np.array([1, 2, 7, 100])
+    np.testing.assert_allclose(penalty(sizes, 0.1, 0.08), [0.1 * math.log(2), 0.08, 0.08, 0.08])
+    np.testing.assert_allclose(penalty(sizes[2:], 0.1, 1.0), 0.1 * np.log([8, 101]))
+    term = ClusterPenalty(Meds.paper(alpha=0.5, beta=0.6))
+    shaped(term, at(0.7))
+    assert shaped(term, at(0.7)) == worth(2, alpha=0.5)
+    assert shaped(term, at(0.7)) == [0.6]
+
+
+# Features
+
+
+LOGITS = np.array([[1.0, 2.0, 4.0, 8.0, 16.0, 15.0]])
+
+
+@pytest.mark.parametrize(
+    ("settings", "values"),
+    [
+        ({}, [8, 16, 15]),  # the later half
+        ({"last_n": 2}, [16, 15]),
+        ({"last_n": 6}, [1, 2, 4, 8, 16, 15]),
+        ({"diff": True}, [8, -1]),  # differences inside the last three layers
+        ({"diff": True, "diff_layers": "all"}, [4, 8, -1]),  # the last three of five differences
+        ({"diff": True, "last_n": 6}, [1, 2, 4, 8, -1]),
+        ({"diff": True, "last_n": 6, "diff_layers": "all"}, [1, 2, 4, 8, -1]),
+        ({"diff": True, "last_n": 1, "diff_layers": "all"}, [-1]),
+        ({"diff_layers": "all"}, [8, 16, 15]),
+    ],
+)
+def test_chosen_layers_and_differences(settings, values):
+    raw = features(LOGITS, Meds(normalize=False, **settings))
+    np.testing.assert_array_equal(raw, [values])
+    unit = features(LOGITS, Meds(**settings))
+    np.testing.assert_allclose(unit, [np.array(values) / np.linalg.norm(values)], rtol=1e-12)
+
+
+def test_half_of_an_odd_number_of_layers_is_rounded_down():
+    assert features(LOGITS[:, :5], Meds()).shape == (1, 2)
+
+
+def test_features_of_no_answer_and_of_zeros():
+    rows = np.array([[math.nan] * 4, [5.0, 5.0, 0.0, 0.0], [0.0, 0.0, 3.0, 4.0]])
+    np.testing.assert_array_equal(
+        features(rows, Meds()), [[math.nan, math.nan], [0.0, 0.0], [0.6, 0.8]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "layers", "valid"),
+    [
+        ({"last_n": 14}, 8, "1 to 8"),
+        ({"last_n": 1, "diff": True}, 8, "2 to 8"),
+        ({}, 1, "1 to 1"),
+    ],
+)
+def test_too_few_layers_are_refused(settings, layers, valid):
+    with pytest.raises(UserError, match=valid):
+        features(np.ones((2, layers)), Meds(**settings))
+
+
+def test_half_precision_overflow_is_refused_not_taken_for_no_answer():
+    rows = np.ones((5, 4))
+    rows[0] = math.nan
+    rows[2, 3] = math.nan
+    rows[4, 0] = math.inf
+    with pytest.raises(UserError, match="2 of 5 .*rollout 2"):
+        features(rows, Meds())
+    with pytest.raises(UserError, match="2 of 5"):
+        ClusterPenalty()(batch(rows.tolist()))
+
+
+# The paper's words
+
+
+def test_clusters_hold_history_and_new_ones():
+    term = ClusterPenalty()
+    assert shaped(term, at(0.0, 0.01, 1.5, 1.51)) == [0.0] * 4
+    # joint clusters: 0, 0.01, 0.03 and 1.5, 1.51, 1.53, 1.57; 3.8 is alone
+    assert shaped(term, at(0.03, 1.53, 3.8, 1.57)) == worth(3, 4, 0, 4)
+    assert term.last_sizes.tolist() == [3, 4, 0, 4]
+    assert term.last_labels[1] == term.last_labels[3] != term.last_labels[0]
+    assert (term.last_labels[2], term.last_noise, term.last_clusters) == (NOISE, 1, 2)
+
+
+def test_noise_is_free_however_much_of_it():
+    term = ClusterPenalty()
+    shaped(term, at(0.0, 1.0))
+    assert shaped(term, at(2.0)) == [0.0]
+    assert term.last_labels.tolist() == [NOISE]
+    paid = ClusterPenalty(Meds.paper(penalize_noise=True))
+    shaped(paid, at(0.0, 1.0))
+    assert shaped(paid, at(2.0)) == worth(3)
+
+
+def test_everybody_making_the_same_mistake_pays_beta():
+    term = ClusterPenalty(Meds.paper(first_visit_free=False))
+    assert shaped(term, at(*[0.7] * 20)) == [0.2] * 20
+    assert term.last_sizes.tolist() == [20] * 20
+    assert (term.last_clusters, term.last_noise) == (1, 0)
+    almost = ClusterPenalty(Meds.paper(first_visit_free=False))
+    assert shaped(almost, at(*np.linspace(0.7, 0.71, 20))) == [0.2] * 20
+
+
+def test_first_visit_is_free_and_the_second_is_not():
+    term = ClusterPenalty()
+    assert shaped(term, at(*[0.7] * 8)) == [0.0] * 8
+    assert term.last_labels.tolist() == [NOT_CLUSTERED] * 8
+    assert shaped(term, at(0.7)) == [0.2]
+    # another prompt has its own first visit; both groups of a prompt in one call are one visit
+    assert shaped(term, at(0.7, 0.7, 0.7), ids=["b", "p", "b"]) == [0.0, 0.2, 0.0]
+    assert shaped(term, at(0.7), ids=["b"]) == worth(3)
+
+
+def test_a_visit_without_wrong_rollouts_is_a_visit():
+    term = ClusterPenalty()
+    assert shaped(term, at(0.7, 0.7), correct=[1, 1]) == [0.0, 0.0]
+    assert shaped(term, at(0.7, 0.7)) == worth(2, 2)
+
+
+@pytest.mark.parametrize("method", ["hdbscan", "single"])
+def test_a_lonely_point_is_free(method):
+    term = ClusterPenalty(Meds.paper(method=method, first_visit_free=False))
+    assert shaped(term, at(0.7)) == [0.0]
+    assert shaped(term, []) == []
+
+
+def test_single_pays_for_everything_stored():
+    term = ClusterPenalty(Meds.paper(method="single"))
+    shaped(term, at(0.0, 1.0))
+    assert shaped(term, at(2.0, 3.0)) == worth(4, 4)
+
+
+def test_right_rollouts_are_neither_stored_nor_counted_nor_penalised():
+    term = ClusterPenalty()
+    shaped(term, at(0.7, 0.7, 0.7), correct=[0, 1, 1])
+    assert len(term.memory["p"]) == 1
+    assert shaped(term, at(0.7, 0.7, 0.7), correct=[1, 0, 1]) == worth(0, 2, 0)
+    assert term.last_labels.tolist() == [NOT_CLUSTERED, 0, NOT_CLUSTERED]
+    assert len(term.memory["p"]) == 2
+
+
+@pytest.mark.parametrize("settings", [Meds.paper(), Meds.released(memory_key="id")])
+def test_rollouts_without_an_answer_are_neither_stored_nor_penalised(settings):
+    term = ClusterPenalty(settings)
+    shaped(term, at(0.7, NO_ANSWER, NO_ANSWER))
+    assert len(term.memory["p"]) == 1
+    assert shaped(term, at(NO_ANSWER, 0.7, NO_ANSWER), correct=[0, 0, 1])[0] == 0.0
+    assert len(term.memory["p"]) == 2
+    assert term.last_no_answer == 1  # the right one has an answer somewhere
+    assert term.last_labels[[0, 2]].tolist() == [NOT_CLUSTERED] * 2
+    assert shaped(term, at(NO_ANSWER)) == [0.0]
+
+
+def test_early_layers_and_length_do_not_matter():
+    term = ClusterPenalty()
+    shaped(term, [[1.0, 2.0, 3.0, 4.0]])
+    assert shaped(term, [[9.0, -7.0, 30.0, 40.0]]) == worth(2)
+
+
+def test_memory_grows_over_visits():
+    term = ClusterPenalty()
+    paid = [shaped(term, at(0.7))[0] for _ in range(8)]
+    expected = [0, *(math.log(size + 1) / 10 for size in range(2, 7)), 0.2, 0.2]
+    assert paid == pytest.approx(expected)
+
+
+# Memory key
+
+
+def test_released_key_swallows_mathematics_between_signs():
+    assert prompt_key("x<3 and y>2") == prompt_key("x2") == prompt_key("x<br>2")
+    assert prompt_key(" a \n\t b ") == prompt_key("a b") != prompt_key("ab")
+    assert prompt_key("") == "d41d8cd98f00b204e9800998ecf8427e"
+
+
+def test_key_is_the_id_under_paper_and_the_text_under_released():
+    confused = {"ids": ["a", "b"], "questions": ["x<3 and y>2", "x<5 or z>2"]}
+    apart = {"ids": ["a", "a"], "questions": ["one", "two"]}
+    for settings, joined, split in (
+        (Meds.paper(), apart, confused), (Meds.released(), confused, apart)
+    ):
+        term = ClusterPenalty(settings)
+        shaped(term, at(0.7, 0.7), **joined)
+        assert [len(stored) for stored in term.memory.values()] == [2]
+        term = ClusterPenalty(settings)
+        shaped(term, at(0.7, 0.7), **split)
+        assert [len(stored) for stored in term.memory.values()] == [1, 1]
+
+
+# State
+
+
+def random_batch(rng, questions=("one", "two", "three")):
+    angles = rng.choice([0.0, 0.7, 1.5], 12) + rng.normal(0, 0.02, 12)
+    names = rng.choice(questions, 12).tolist()
+    return batch(at(*angles), rng.integers(0, 2, 12), names, names)
+
+
+@pytest.mark.parametrize("settings", [Meds.paper(), Meds.released()])
+def test_state_round_trip_continues_identically(settings):
+    rng = np.random.default_rng(0)
+    term = ClusterPenalty(settings)
+    for _ in range(3):
+        term(random_batch(rng))
+    file = io.BytesIO()
+    torch.save(term.state_dict(), file)
+    file.seek(0)
+    loaded, copied = ClusterPenalty(settings), copy.deepcopy(term)
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    for _ in range(3):
+        rollouts = random_batch(rng)
+        expected = term(rollouts)
+        assert expected.any()
+        for other in (loaded, copied):
+            np.testing.assert_array_equal(other(rollouts), expected)
+            np.testing.assert_array_equal(other.last_sizes, term.last_sizes)
+
+
+def test_state_keeps_the_first_visits_and_shares_nothing():
+    term = ClusterPenalty()
+    shaped(term, at(0.7), correct=[1])
+    state = term.state_dict()
+    shaped(term, at(0.7, 0.7))
+    loaded = ClusterPenalty()
+    loaded.load_state_dict(state)
+    assert len(loaded.memory["p"]) == 0
+    assert shaped(loaded, at(0.7, 0.7)) == worth(2, 2)
+    assert state["visits"] == {"p": 1}
+
+
+def test_the_memory_is_no_part_of_the_settings():
+    term = ClusterPenalty(Meds.released())
+    shaped(term, at(0.7))
+    assert term == ClusterPenalty(Meds.released()) != ClusterPenalty()
+    assert hash(term) == hash(ClusterPenalty(Meds.released()))
+    assert asdict(term) == {"settings": asdict(Meds.released())}
+    json.dumps(asdict(term))
+
+
+def test_missing_layer_logits_name_the_remedy():
+    rollouts = batch(at(0.7))
+    rollouts.layer_logits = None
+    assert ClusterPenalty.needs_layer_logits
+    with pytest.raises(UserError, match="must record"):
+        ClusterPenalty()(rollouts)
+
+
+def test_unpenalised_rewards_are_plain_zeros():
+    assert math.copysign(1, ClusterPenalty()(batch(at(0.7)))[0]) == 1.0

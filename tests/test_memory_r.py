@@ -1,0 +1,590 @@
+"""Memory-R and Memory-R+: equations by hand, every choice of the settings, the released traces."""
+
+import copy
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paperlib.errors import UserError
+from paperlib.methods.memory_r import (
+    Exploit,
+    Explore,
+    MemoryR,
+    exploit_distance,
+    explore_novelty,
+    failed,
+    succeeded,
+    windowed_minmax,
+)
+from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.rl.config import term_to_dict
+
+TRACES = json.loads(
+    (Path(__file__).parent / "golden" / "memory_r_released.json").read_text("utf-8")
+)
+RIGHT, WRONG = True, False
+
+
+class Lookup:
+    """An encoder that looks texts up."""
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def encode(self, texts):
+        return torch.tensor([self.vectors[text] for text in texts], dtype=torch.float32)
+
+
+def angle(degrees):
+    return [float(np.cos(np.radians(degrees))), float(np.sin(np.radians(degrees)))]
+
+
+# Questions q0, q90, ... by their angle; responses a0, a60, ... by theirs, so that cosines are known
+# by heart; responses d0, d1, ... are d away from d0, so that distances are.
+TOY = Lookup(
+    {f"{kind}{degrees}": angle(degrees) for kind in "qa" for degrees in range(0, 361, 10)}
+    | {f"d{i}": [float(i), 0.0] for i in range(20)}
+    | {"Q0": angle(0), "": [0.6, 0.8], "  \n": [0.6, 0.8], "big0": [9.0, 0.0]}
+)
+
+
+def make(kind, encoder=TOY, preset=MemoryR.paper, **changes):
+    term = kind(preset(**changes))
+    term.encoder = encoder
+    return term
+
+
+def batch(step, rows):
+    """``rows`` of (question, completion, correct)."""
+    n = len(rows)
+    return Rollouts(
+        step=step, num_generations=n, problem_ids=["p"] * n,
+        questions=[question for question, _, _ in rows], golds=["7"] * n,
+        completions=[completion for _, completion, _ in rows], lengths=np.ones(n, dtype=int),
+        truncated=np.zeros(n, dtype=bool),
+        accuracy=np.array([float(correct) for _, _, correct in rows]), max_completion_length=99,
+    )
+
+
+def pay(term, step, *rows):
+    return call_term(term, batch(step, rows)).tolist()
+
+
+def near(*values, tolerance=1e-6):
+    return pytest.approx(list(values), abs=tolerance)
+
+
+# The released code's own numbers
+
+
+class Watched(Explore):
+    """Keeps the raw values that the last batch was scaled with."""
+
+    def _scale(self, values, steps):
+        self.seen = values
+        return super()._scale(values, steps)
+
+
+# rows at which the window holds nothing but rounding noise, which has no right value: 6 of 124
+NOISE_ROWS = {
+    "one_query_per_batch_no_eviction": 1, "small_L_and_window": 2, "K3_warmup3": 1,
+    "two_prompts_filed_under_first": 2,
+}
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda trace: trace["name"])
+def test_released_traces(trace):
+    params, noise_rows = trace["params"], 0
+    settings = MemoryR.released(
+        k=params["K"], max_responses=params["L"], window=params["window"],
+        explore_warmup=params["explore_min_keys"], file_under_first_prompt=True,
+    )
+    exploit, explore = Exploit(settings), Watched(settings)
+    exploit.encoder = explore.encoder = Lookup(trace["vectors"])
+    for step, recorded in enumerate(trace["batches"], start=1):
+        # whole completions, so that extraction and string equality are exercised too
+        rows = [
+            (row["query"], f"<reasoning>\n{row['response']}\n</reasoning>\n"
+             f"<answer>\n{7 if row['correct'] else '7.0'}\n</answer>", False)
+            for row in recorded["rows"]
+        ]
+        assert pay(exploit, step, *rows) == near(*recorded["exploit"], tolerance=1e-5)
+        got = pay(explore, step, *rows)
+        assert min(got) >= 0 and max(got) <= 1
+        for i, expected in enumerate(recorded["explore"]):
+            end = max(0, len(explore.seen) - len(rows) + 1 + i)
+            in_window = explore.seen[max(0, end - params["window"]) : end]
+            if in_window.size and np.abs(in_window).max() < 1e-5:
+                noise_rows += 1
+            else:
+                assert got[i] == pytest.approx(expected, abs=1e-5)
+    assert noise_rows == NOISE_ROWS[trace["name"]]
+
+
+def wrong_only(seed=0, rows=300):
+    """Vectors as long as all-MiniLM-L6-v2's, and rollouts that are all wrong."""
+    vectors = torch.nn.functional.normalize(
+        torch.randn(rows, 384, generator=torch.Generator().manual_seed(seed)), dim=1
+    )
+    texts = {f"r{i}": row for i, row in enumerate(vectors.tolist())}
+    encoder = Lookup(texts | {"q": [1.0] + [0.0] * 383})
+    return encoder, [("q", f"r{i}", WRONG) for i in range(rows)]
+
+
+def test_consequence_1_written_first_every_wrong_rollout_meets_itself():
+    encoder, rows = wrong_only(rows=60)
+    rows = [(q, r, i % 3 == 0) for i, (q, r, _) in enumerate(rows)]
+    settings = {"explore_warmup": 0, "success_test": "accuracy", "window": 60}
+    term = make(Explore, encoder, MemoryR.released, **settings)
+    pay(term, 1, *rows)
+    raw, right = term.window_values, np.array([c for _, _, c in rows])[-len(term.window_values) :]
+    assert len(raw) == 59  # the first, a right one, found M^f empty
+    assert np.abs(raw[~right]).max() < 1e-6 and raw[right].min() > 0.5
+    fair = make(Explore, encoder, explore_warmup=0)
+    pay(fair, 1, *rows[:30])
+    pay(fair, 2, *rows[30:])
+    assert fair.window_values.min() > 0.5  # read first: wrong ones are as new as right ones
+
+
+def test_consequence_2_without_spread_rounding_noise_becomes_reward():
+    encoder, rows = wrong_only()
+
+    def rewards(epsilon):
+        settings = {"explore_warmup": 0, "success_test": "accuracy", "epsilon": epsilon}
+        return np.array(pay(make(Explore, encoder, MemoryR.released, **settings), 1, *rows))[100:]
+
+    for epsilon in (None, 1e-8):
+        assert 0.3 < rewards(epsilon).mean() < 0.7 and 0.1 < rewards(epsilon).std() < 0.3
+    assert rewards(1e-4).max() < 0.02
+
+
+def test_consequence_3_the_first_correct_rollout_gets_exploit_exactly_one():
+    vector = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0).tolist()
+    encoder = Lookup({"q": vector, "r": vector[::-1], "s": vector})
+    settings = {"preset": MemoryR.released, "success_test": "accuracy"}
+    rows = [("q", "s", WRONG), ("q", "r", RIGHT)]
+    assert pay(make(Exploit, encoder, **settings), 1, *rows) == [0.0, 1.0]
+
+
+# Presets
+
+
+def test_paper_preset():
+    assert MemoryR.paper() == MemoryR()
+    assert dataclasses.asdict(MemoryR.paper(k=20, max_queries=2000)) == {
+        "k": 20, "max_queries": 2000, "max_responses": 100, "order": "read-then-write",
+        "stored_text": "response", "query_key": "text", "query_metric": "cosine",
+        "tau_success": 0.5, "tau_failure": 0.5, "success_test": "accuracy", "window": 100,
+        "window_unit": "steps", "epsilon": 1e-8, "exploit_flip": "before", "explore_empty": 0.0,
+        "explore_warmup": 50, "explore_warmup_unit": "steps", "beta_exploit": 1.0,
+        "beta_explore": 1.0, "file_under_first_prompt": False,
+        "encoder": "sentence-transformers/all-MiniLM-L6-v2",
+    }
+
+
+def test_released_preset():
+    assert dataclasses.asdict(MemoryR.released()) == {
+        "k": 1, "max_queries": 10_000, "max_responses": 100, "order": "write-then-read",
+        "stored_text": "reasoning", "query_key": "embedding", "query_metric": "l2",
+        "tau_success": 0.5, "tau_failure": 0.5, "success_test": "string", "window": 100,
+        "window_unit": "samples", "epsilon": None, "exploit_flip": "after", "explore_empty": 1.0,
+        "explore_warmup": 500, "explore_warmup_unit": "queries", "beta_exploit": 1.0,
+        "beta_explore": 1.0, "file_under_first_prompt": False,
+        "encoder": "sentence-transformers/all-MiniLM-L6-v2",
+    }
+    assert MemoryR.released("Memory-R").max_responses == 1000
+    assert MemoryR.released(max_responses=3, k=2).max_responses == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"order": "both"}, "unknown order 'both'; valid: read-then-write, write-then-read"),
+        ({"window_unit": "tokens"}, "unknown window_unit 'tokens'; valid: steps, samples"),
+        ({"k": 0}, "k is 0; it must be at least 1"),
+        ({"explore_warmup": -1}, "explore_warmup is -1; it must be 0"),
+        ({"epsilon": 0.0}, "epsilon is 0.0; it must be above 0, or None"),
+    ],
+)
+def test_wrong_settings_are_refused(changes, message):
+    with pytest.raises(UserError, match=message):
+        MemoryR(**changes)
+
+
+# Equations 2 to 7 by hand
+
+
+def test_eq_2_a_success_is_above_tau_a_failure_is_not():
+    outcome = np.array([0.0, 0.5, 0.6, 1.0])
+    assert succeeded(outcome, 0.5).tolist() == [False, False, True, True]
+    assert failed(outcome, 0.5).tolist() == [True, True, False, False]
+
+
+def test_eq_2_each_memory_takes_its_own():
+    rows = [("q0", "a0", RIGHT), ("q0", "a90", WRONG), ("q90", "a180", WRONG)]
+    exploit, explore = make(Exploit), make(Explore)
+    pay(exploit, 1, *rows)
+    pay(explore, 1, *rows)
+    assert exploit.memory.keys == ["q0"] and explore.memory.keys == ["q0", "q90"]
+    assert exploit.memory.responses[0].tolist() == near(1.0, 0.0)
+    assert explore.memory.responses[:2].tolist() == [near(0.0, 1.0), near(-1.0, 0.0)]
+
+
+def test_eq_2_thresholds_are_settings():
+    rows = [("q0", "a0", RIGHT), ("q90", "a0", WRONG)]
+    for kind, changes, keys in [
+        (Exploit, {"tau_success": 1.0}, []), (Exploit, {"tau_success": -0.1}, ["q0", "q90"]),
+        (Explore, {"tau_failure": -0.1}, []), (Explore, {"tau_failure": 1.0}, ["q0", "q90"]),
+    ]:
+        term = make(kind, **changes)
+        pay(term, 1, *rows)
+        assert term.memory.keys == keys
+
+
+def test_eq_3_reads_the_k_nearest_questions():
+    stored = [("q0", "d1"), ("q0", "d3"), ("q60", "d8"), ("q180", "d16")]
+    for k, centroid in [(1, 2), (2, 4), (3, 7), (20, 7)]:  # means of 1, 3 | 8 | 16; k > 3 is all
+        term = make(Exploit, k=k)
+        pay(term, 1, *((*row, RIGHT) for row in stored))
+        pay(term, 2, ("q10", "d0", WRONG))
+        assert term.window_values.tolist() == near(centroid)
+
+
+def test_eq_3_of_equally_near_questions_the_older_is_read():
+    term = make(Exploit)
+    pay(term, 1, ("q180", "d9", RIGHT), ("q90", "d2", RIGHT), ("q270", "d5", RIGHT))
+    pay(term, 2, ("q90", "d0", WRONG), ("q0", "d0", WRONG))
+    assert term.window_values[0] == 2
+    encoder = Lookup({"left": [0, 1], "right": [0, -1], "q": [1, 0], "r": [0, 0], "s": [5, 0]})
+    term = make(Exploit, encoder)
+    pay(term, 1, ("right", "r", RIGHT), ("left", "s", RIGHT))
+    pay(term, 2, ("q", "r", WRONG))
+    assert term.window_values.tolist() == [0]
+
+
+def test_eq_4_distance_to_the_centroid():
+    responses = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
+    centroid = torch.tensor([0.0, 0.0], dtype=torch.float64)
+    assert exploit_distance(responses, centroid).tolist() == [5.0, 0.0]
+    term = make(Exploit)
+    pay(term, 1, ("q0", "d2", RIGHT), ("q0", "d4", RIGHT))
+    assert pay(term, 2, ("q0", "d3", RIGHT), ("q0", "d4", WRONG), ("q0", "d7", WRONG)) == near(
+        1.0, 0.75, 0.0  # distances 0, 1, 4
+    )
+
+
+def test_eq_5_one_less_the_largest_cosine():
+    assert explore_novelty(torch.tensor([1.0, 0.25, -1.0])).tolist() == [0.0, 0.75, 2.0]
+    term = make(Explore, explore_warmup=0)
+    pay(term, 1, ("q0", "a0", WRONG), ("q0", "a90", WRONG), ("q180", "a270", WRONG))
+    rewards = pay(term, 2, ("q0", "a0", RIGHT), ("q0", "a30", RIGHT), ("q0", "a180", WRONG))
+    assert term.window_values.tolist() == near(0.0, 1 - np.cos(np.radians(30)), 1.0)
+    assert rewards == near(0.0, 1 - np.cos(np.radians(30)), 1.0)
+
+
+def test_eq_6_over_steps():
+    values, steps = np.array([1.0, 3.0, 2.0, 5.0, 4.0]), np.array([1, 1, 2, 3, 3])
+    scaled = windowed_minmax(values, steps, window=2, unit="steps", epsilon=1.0)
+    # windows 1..3, 1..3, 1..3, 2..5, 2..5; the spread grows by epsilon
+    assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
+
+
+def test_eq_6_over_samples():
+    values, steps = np.array([1.0, 3.0, 2.0, 5.0, 4.0]), np.array([1, 1, 2, 3, 3])
+    scaled = windowed_minmax(values, steps, window=3, unit="samples", epsilon=1.0)
+    # windows 1 | 1 3 | 1 3 2 | 3 2 5 | 2 5 4
+    assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
+    scaled = windowed_minmax(values, steps, window=2, unit="samples", epsilon=1e-8)
+    assert scaled.tolist() == near(0.0, 1.0, 0.0, 1.0, 0.0)
+
+
+def test_eq_6_without_epsilon_says_what_a_tie_is():
+    values = np.array([2.0, 2.0, 3.0])
+    settings = {"steps": [1, 2, 3], "window": 2, "unit": "samples"}
+    scaled = windowed_minmax(values, **settings, epsilon=None, at_tie=values * 10)
+    assert scaled.tolist() == [20.0, 20.0, 1.0]
+    assert windowed_minmax(values, **settings, epsilon=1e-8, at_tie=9).tolist() == near(0, 0, 1)
+    assert windowed_minmax([], [], window=2, unit="steps", epsilon=None).shape == (0,)
+
+
+def test_eq_7_betas():
+    rows = [("q0", "a0", RIGHT), ("q0", "a60", WRONG)], [("q0", "a0", WRONG), ("q0", "a180", WRONG)]
+    for kind, changes, weight in [
+        (Exploit, {"beta_exploit": 0.5, "beta_explore": 9.0}, 0.5),
+        (Explore, {"beta_explore": 0.25, "beta_exploit": 9.0}, 0.25),
+    ]:
+        plain, other = make(kind, explore_warmup=0), make(kind, explore_warmup=0, **changes)
+        for step, each in enumerate(rows, start=1):
+            one = np.array(pay(plain, step, *each))
+            assert pay(other, step, *each) == near(*(weight * one))
+        assert one.max() == pytest.approx(1.0)
+
+
+# Every choice of the settings
+
+
+def test_order_paper_reads_the_whole_batch_before_it_writes():
+    term = make(Exploit)
+    assert pay(term, 1, ("q0", "d2", RIGHT), ("q0", "d5", WRONG)) == [0.0, 0.0]
+    assert term.window_values.size == 0
+    pay(term, 2, ("q0", "d8", RIGHT), ("q0", "d9", WRONG))
+    assert term.window_values.tolist() == near(6, 7)  # both from d2; d8 is not in yet
+    pay(term, 3, ("q0", "d9", WRONG))
+    assert term.window_values.tolist() == near(6, 7, 4)
+
+
+def test_order_released_writes_each_rollout_before_it_reads():
+    term = make(Exploit, order="write-then-read")
+    pay(term, 1, ("q0", "d5", WRONG), ("q0", "d2", RIGHT), ("q0", "d5", WRONG), ("q0", "d8", RIGHT))
+    assert term.window_values.tolist() == near(0, 3, 3)  # the first found nothing; then 2, 2, 5
+
+
+def test_order_a_search_is_repeated_when_a_question_comes_in():
+    term = make(Exploit, order="write-then-read")
+    asking = ("q0", "d0", WRONG)
+    pay(term, 1, ("q180", "d9", RIGHT), asking, ("q0", "d4", RIGHT), asking)
+    assert term.window_values.tolist() == near(0, 9, 0, 4)
+
+
+@pytest.mark.parametrize(("stored_text", "meets"), [("response", 6.0), ("reasoning", 1.0)])
+def test_stored_text(stored_text, meets):
+    whole = "noise <reasoning>d0</reasoning> <reasoning>\nd1\n</reasoning> d9"
+    term = make(Exploit, Lookup(TOY.vectors | {whole: [6.0, 0.0]}), stored_text=stored_text)
+    pay(term, 1, ("q0", whole, RIGHT), ("q90", "d3", RIGHT))  # without a tag both store all
+    pay(term, 2, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
+    assert term.window_values.tolist() == near(meets, 3)
+
+
+@pytest.mark.parametrize(("query_key", "questions"), [("text", 2), ("embedding", 1)])
+def test_query_key(query_key, questions):
+    term = make(Exploit, query_key=query_key)
+    pay(term, 1, ("q0", "d1", RIGHT), ("Q0", "d3", RIGHT), ("q0", "d5", RIGHT))  # the same vector
+    assert len(term.memory) == questions
+    pay(term, 2, ("Q0", "d0", WRONG))
+    assert term.window_values.tolist() == near(3)  # the older, q0: 1 and 5; or all three
+
+
+@pytest.mark.parametrize(("query_metric", "meets"), [("cosine", 9.0), ("l2", 2.0)])
+def test_query_metric(query_metric, meets):
+    term = make(Exploit, query_metric=query_metric)
+    pay(term, 1, ("big0", "d9", RIGHT), ("q60", "d2", RIGHT))
+    pay(term, 2, ("q10", "d0", WRONG))
+    assert term.window_values.tolist() == near(meets)
+
+
+@pytest.mark.parametrize(("test", "keys"), [("accuracy", ["q10"]), ("string", ["q0"])])
+def test_success_test(test, keys):
+    same, other = "<answer> 7 </answer>", "<answer>7.0</answer>"
+    term = make(Exploit, Lookup(TOY.vectors | {same: [1, 0], other: [0, 1]}), success_test=test)
+    pay(term, 1, ("q0", same, WRONG), ("q10", other, RIGHT))
+    assert term.memory.keys == keys
+
+
+def test_window_in_steps_holds_all_values_of_the_last_w_steps():
+    term = make(Exploit, window=2)
+    pay(term, 1, ("q0", "d0", RIGHT))
+    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d3", WRONG)) == near(1, 0)
+    assert pay(term, 3, ("q0", "d2", WRONG)) == near(0.5)  # over 1, 3, 2
+    assert pay(term, 4, ("q0", "d4", WRONG), ("q0", "d5", WRONG)) == near(1 / 3, 0)  # 2, 4, 5
+    assert pay(term, 6, ("q0", "d7", WRONG)) == near(0)  # alone: step 5 had no batch
+    assert term.window_values.tolist() == [7] and term.window_steps.tolist() == [6]
+
+
+def test_window_in_samples_holds_the_last_w_values_up_to_each():
+    term = make(Exploit, window=2, window_unit="samples")
+    pay(term, 1, ("q0", "d0", RIGHT))
+    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d3", WRONG)) == near(0, 0)  # 1 | 1 3
+    assert pay(term, 9, ("q0", "d2", WRONG), ("q0", "d4", WRONG)) == near(1, 0)  # 3 2 | 2 4
+    assert term.window_values.tolist() == [2, 4]
+
+
+def test_epsilon_is_added_to_the_spread():
+    term = make(Exploit, epsilon=1.0)
+    pay(term, 1, ("q0", "d0", RIGHT))
+    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d4", WRONG)) == near(3 / 4, 0)
+    term = make(Explore, epsilon=1.0, explore_warmup=0)
+    pay(term, 1, ("q0", "a0", WRONG))
+    assert pay(term, 2, ("q0", "a90", WRONG), ("q0", "a180", WRONG)) == near(0, 1 / 2)
+
+
+def test_no_epsilon_at_a_tie_exploit_is_one_less_its_distance_and_explore_zero():
+    near_one = Lookup(TOY.vectors | {"r": [0.0, 0.25], "s": [0.0, 0.0]})
+    for flip in ("before", "after"):
+        term = make(Exploit, near_one, epsilon=None, exploit_flip=flip)
+        pay(term, 1, ("q0", "s", RIGHT))
+        assert pay(term, 2, ("q0", "r", WRONG), ("q0", "r", WRONG)) == near(0.75, 0.75)
+    term = make(Explore, epsilon=None, explore_warmup=0)
+    pay(term, 1, ("q0", "a0", WRONG))
+    assert pay(term, 2, ("q0", "a90", WRONG), ("q0", "a90", WRONG)) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("flip", "at_tie"), [("before", 0.0), ("after", 1.0)])
+def test_exploit_flip_matters_at_ties_only(flip, at_tie):
+    term = make(Exploit, exploit_flip=flip)
+    pay(term, 1, ("q0", "d0", RIGHT))
+    assert pay(term, 2, ("q0", "d2", WRONG)) == [at_tie]
+    assert pay(term, 3, ("q0", "d3", WRONG), ("q0", "d6", WRONG)) == near(0.75, 0)
+
+
+@pytest.mark.parametrize("explore_empty", [0.0, 1.0])
+def test_empty_memories_pay_a_constant_and_nothing_enters_the_window(explore_empty):
+    explore = make(Explore, explore_warmup=0, explore_empty=explore_empty, beta_explore=0.5)
+    assert pay(explore, 1, ("q0", "a0", RIGHT), ("q0", "a90", RIGHT)) == [explore_empty / 2] * 2
+    assert explore.window_values.size == 0
+    exploit = make(Exploit, explore_empty=explore_empty)
+    assert pay(exploit, 1, ("q0", "a0", WRONG)) == [0.0] and exploit.window_values.size == 0
+
+
+def test_released_empty_failures_pay_one_until_the_first_failure():
+    settings = {"explore_warmup": 0, "success_test": "accuracy"}
+    term = make(Explore, preset=MemoryR.released, **settings)
+    rows = [("q0", "a0", RIGHT), ("q0", "a0", WRONG), ("q0", "a90", RIGHT)]
+    assert pay(term, 1, *rows) == near(1.0, 0.0, 1.0)
+    assert len(term.window_values) == 2
+
+
+def test_warm_up_in_steps_is_silent_but_writes():
+    term = make(Explore)
+    rows = [("q0", "a0", WRONG), ("q0", "a90", WRONG)]
+    assert pay(term, 1, *rows) == [0.0, 0.0]
+    assert pay(term, 50, ("q0", "a180", RIGHT), ("q0", "a0", RIGHT)) == [0.0, 0.0]
+    assert term.window_values.size == 0 and term.memory.counts.tolist() == [2]
+    assert pay(term, 51, ("q0", "a180", RIGHT), ("q0", "a0", RIGHT)) == near(1.0, 0.0)
+
+
+def test_warm_up_in_steps_pays_zero_even_where_an_empty_memory_would_pay():
+    assert pay(make(Explore, explore_empty=1.0), 50, ("q0", "a0", RIGHT)) == [0.0]
+    assert pay(make(Explore, explore_empty=1.0), 51, ("q0", "a0", RIGHT)) == [1.0]
+
+
+def test_warm_up_in_distinct_questions_held():
+    settings = {"explore_warmup": 2, "explore_warmup_unit": "queries"}
+    term = make(Explore, order="write-then-read", **settings)
+    rows = [("q0", "a0", WRONG), ("q0", "a180", RIGHT), ("q0", "a30", WRONG), ("q90", "a90", WRONG)]
+    pay(term, 1, *rows, ("q0", "a180", RIGHT))
+    assert term.window_values.tolist() == near(0.0, 1 + np.cos(np.radians(30)))  # the last two
+    term = make(Explore, **settings)
+    pay(term, 1, *rows)
+    assert term.window_values.size == 0  # read before the second question was written
+    pay(term, 2, ("q0", "a180", RIGHT))
+    assert len(term.window_values) == 1
+
+
+def test_exploit_knows_no_warm_up():
+    term = make(Exploit)
+    pay(term, 1, ("q0", "d0", RIGHT))
+    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d2", WRONG)) == near(1, 0)
+
+
+def test_at_most_n_questions_and_l_responses():
+    term = make(Exploit, max_queries=2, max_responses=2)
+    pay(term, 1, ("q0", "d1", RIGHT), ("q0", "d3", RIGHT), ("q0", "d5", RIGHT))
+    pay(term, 2, ("q0", "d0", WRONG))
+    assert term.window_values[-1] == 4  # d3 and d5
+    pay(term, 3, ("q90", "d9", RIGHT), ("q180", "d9", RIGHT))
+    assert sorted(term.memory.keys) == ["q180", "q90"]
+    pay(term, 4, ("q0", "d0", WRONG))
+    assert term.window_values[-1] == 9
+
+
+@pytest.mark.parametrize("first_only", [False, True])
+def test_file_under_first_prompt(first_only):
+    term = make(Exploit, file_under_first_prompt=first_only)
+    pay(term, 1, ("q0", "d1", RIGHT), ("q90", "d5", RIGHT))
+    assert term.memory.keys == (["q0"] if first_only else ["q0", "q90"])
+    term = make(Exploit, file_under_first_prompt=first_only)
+    pay(term, 1, ("q0", "d1", RIGHT))
+    pay(term, 2, ("q90", "d5", RIGHT))
+    pay(term, 3, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
+    assert term.window_values[-2:].tolist() == ([1, 1] if first_only else [1, 5])
+
+
+def test_blank_texts_are_never_stored_and_match_nothing():
+    for order in ("read-then-write", "write-then-read"):
+        term = make(Explore, explore_warmup=0, explore_empty=1.0, order=order)
+        assert pay(term, 1, ("q0", "", WRONG), ("q0", "  \n", WRONG), ("", "a0", WRONG)) == [0] * 3
+        assert len(term.memory) == 0 and term.window_values.size == 0
+        pay(term, 2, ("q0", "a0", WRONG))
+        before = len(term.window_values)
+        assert pay(term, 3, ("q0", "", WRONG), ("q0", "a90", RIGHT))[0] == 0.0
+        assert len(term.window_values) == before + 1 and term.memory.counts.tolist() == [1]
+    term = make(Exploit, stored_text="reasoning")
+    pay(term, 1, ("q0", "<reasoning> </reasoning>d3", RIGHT))
+    assert len(term.memory) == 0
+
+
+def test_each_rollout_is_filed_under_its_own_question():
+    term = make(Exploit)
+    pay(term, 1, ("q0", "d1", RIGHT), ("q90", "d9", RIGHT), ("q0", "d3", RIGHT))
+    pay(term, 2, ("q90", "d0", WRONG), ("q0", "d0", WRONG), ("q90", "d1", WRONG))
+    assert term.window_values.tolist() == near(9, 2, 8)
+
+
+# The term as a part of a run
+
+
+def some_batches(seed, steps, start):
+    rng = np.random.default_rng(seed)
+    for step in range(start, start + steps):
+        draws = zip(*(rng.integers(0, high, 6).tolist() for high in (9, 37, 2)), strict=True)
+        yield step, [(f"q{10 * q}", f"a{10 * a}", bool(correct)) for q, a, correct in draws]
+
+
+@pytest.mark.parametrize("kind", [Exploit, Explore])
+@pytest.mark.parametrize("preset", [MemoryR.paper, MemoryR.released])
+def test_a_saved_term_continues_exactly(kind, preset):
+    changes = {"success_test": "accuracy", "k": 2, "max_queries": 5, "max_responses": 3,
+               "window": 4, "explore_warmup": 3}
+    term = make(kind, preset=preset, **changes)
+    for step, rows in some_batches(0, 7, start=1):
+        pay(term, step, *rows)
+    buffer = io.BytesIO()
+    torch.save(term.state_dict(), buffer)
+    buffer.seek(0)
+    other = make(kind, preset=preset, **changes)
+    other.load_state_dict(torch.load(buffer, weights_only=True))
+    paid = []
+    for step, rows in some_batches(1, 7, start=8):
+        paid += pay(term, step, *rows)
+        assert pay(other, step, *rows) == paid[-6:]
+    assert len(set(paid)) > 10
+
+
+def test_the_state_of_a_fresh_term_is_a_state_too():
+    term = make(Exploit)
+    pay(term, 1, ("q0", "d1", RIGHT))
+    term.load_state_dict(make(Exploit).state_dict())
+    assert term.memory is None and term.window_values.size == 0
+    assert pay(term, 1, ("q0", "d1", WRONG)) == [0.0]
+
+
+def test_a_copy_remembers_for_itself():
+    term = make(Exploit)
+    pay(term, 1, ("q0", "d1", RIGHT))
+    other = copy.deepcopy(term)
+    pay(other, 2, ("q90", "d1", RIGHT))
+    assert len(term.memory) == 1 and len(other.memory) == 2
+    assert other == term and hash(other) == hash(term) and term != make(Explore)
+
+
+def test_the_config_of_a_term_is_its_settings():
+    term = make(Explore, k=3)
+    pay(term, 1, ("q0", "a0", WRONG))
+    record = term_to_dict(term)
+    assert record == {"term": "Explore", "settings": dataclasses.asdict(MemoryR.paper(k=3))}
+    json.dumps(record)
+    assert (Exploit.name, Explore.name) == ("exploit", "explore")
+
+
+def test_without_an_encoder_of_its_own_a_term_uses_the_shared_one(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "paperlib.methods.memory_r.text_encoder", lambda name: asked.append(name) or TOY
+    )
+    pay(Exploit(MemoryR.paper(encoder="tiny")), 1, ("q0", "d1", RIGHT))
+    assert asked == ["tiny"]

@@ -1,0 +1,56 @@
+"""Terms recomputed from stored rollouts equal what the run logged."""
+
+import numpy as np
+import pytest
+
+from paperlib.errors import UserError
+from paperlib.experiments.recipes import recipe
+from paperlib.experiments.replay import replay
+from paperlib.experiments.store import Store
+from paperlib.methods.meds import ClusterPenalty, Meds
+from paperlib.methods.memory_r import Exploit, Explore, MemoryR
+from paperlib.tasks.tiny import MODEL_DIR
+
+pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("runs"))
+    configs = [recipe("memory_r", "Memory-R+", "smoke", 0), recipe("meds", "MEDS", "smoke", 0),
+               recipe("meds", "GRPO", "smoke", 0)]
+    return [store.run(c).ensure(progress=False) for c in configs]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_replay_equals_the_log(runs, which):
+    for term in runs[which].config.terms:
+        found = replay(runs[which], term)
+        assert np.array_equal(found["reward"], found["logged"]), term.name
+
+
+@pytest.mark.parametrize(("which", "names"), [(0, ("exploit", "explore")),
+                                              (1, ("cluster_penalty",))])
+def test_intrinsic_terms_act_in_at_least_half_of_the_steps(runs, which, names):
+    metrics = runs[which].metrics()
+    for name in names:
+        assert (metrics[f"reward_nonzero/{name}"] > 0).mean() >= 0.5, name
+
+
+def test_other_settings_on_the_same_rollouts(runs):
+    memory, meds, grpo = runs
+    tiny = {"encoder": "tiny", "explore_warmup": 1}
+    for term in (Exploit(MemoryR.released(**tiny)), Explore(MemoryR.released(**tiny))):
+        found = replay(memory, term)
+        assert not np.array_equal(found["reward"], found["logged"])
+    single = replay(meds, ClusterPenalty(Meds.paper(method="single")))
+    assert not np.array_equal(single["reward"], single["logged"])
+    assert replay(grpo, Exploit(MemoryR.paper(encoder="tiny")))["logged"].isna().all()
+
+
+def test_layer_logits_of_another_kind_are_refused(runs):
+    _, meds, grpo = runs
+    with pytest.raises(UserError, match="no layer logits"):
+        replay(grpo, ClusterPenalty(Meds.paper()))
+    with pytest.raises(UserError, match="logit 'normed'.*wants 'raw'"):
+        replay(meds, ClusterPenalty(Meds.released()))
