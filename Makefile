@@ -12,7 +12,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint unit smoke lab reproduce-table1 reproduce-table1-memory-r \
-        reproduce-table1-meds tiny-model clean
+        reproduce-table1-meds reproduce-explained bring-your-own tiny-model clean
 
 # This clone comes first, and nothing that a shell profile put on PYTHONPATH comes at all.
 export PYTHONPATH := $(CURDIR)
@@ -57,6 +57,14 @@ reproduce-table1-memory-r: setup ## Table 1 of Memory-R+
 
 reproduce-table1-meds: setup ## Table 1 of MEDS
 	@$(PY) -m paperlib notebook notebooks/meds/table1.ipynb $(TABLE)
+
+reproduce-explained: setup ## both papers on toy tensors: schematics, equations, fidelity
+	@$(PY) -m paperlib notebook notebooks/memory_r/explained.ipynb -p PROFILE "$(PROFILE)"
+	@$(PY) -m paperlib notebook notebooks/meds/explained.ipynb -p PROFILE "$(PROFILE)"
+
+bring-your-own: setup ## a reward of your own, and both methods in a stock TRL trainer
+	@$(PY) -m paperlib notebook notebooks/beyond/bring_your_own.ipynb -p PROFILE "$(PROFILE)" \
+	    -p SEEDS "$(SEEDS)"
 
 tiny-model: setup ## rebuild the tiny world's model and encoder from scratch (changes tracked files)
 	@$(PY) -m paperlib tiny-model

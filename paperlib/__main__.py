@@ -65,6 +65,7 @@ def build_parser() -> argparse.ArgumentParser:
     notebook.add_argument("--output", help="(executed/<PROFILE>/<folder>/<name>.ipynb)")
     notebook.add_argument("--cell-timeout", type=int, help="seconds per cell (no limit)")
 
+    add("embed", _embed, "fill the committed tables into notebooks and READMEs")
     add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")
     return parser
 
@@ -124,6 +125,14 @@ def _notebook(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _embed(options: argparse.Namespace) -> None:
+    from paperlib.environment import ROOT
+    from paperlib.report.embed import embed_all
+
+    for path in embed_all(ROOT):
+        print(path.relative_to(ROOT))
 
 
 def _tiny_model(options: argparse.Namespace) -> None:

@@ -65,12 +65,12 @@ def train(
     checkpoint = newest_checkpoint(folder)
 
     seed_everything(config.seed)
-    initial, tokenizer = load_policy(config.model, place)
-    check_head(initial)
+    model, tokenizer = load_policy(checkpoint or config.model, place)
+    check_head(model)
+    reference = None
+    if config.beta:  # the KL is to the initial model, also after a resume
+        reference = load_policy(config.model, place)[0].requires_grad_(False)
     stream = make_stream(config, problems, tokenizer)
-    reference = initial.requires_grad_(False) if config.beta else None
-    model = load_policy(checkpoint, place)[0] if checkpoint else copy.deepcopy(initial)
-    model.requires_grad_(True)
     optimizer = make_optimizer(config, model)
     start, empty_steps, seconds = 0, 0, 0.0
     if checkpoint:

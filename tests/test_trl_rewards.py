@@ -1,0 +1,307 @@
+"""Reward terms as reward functions of a stock GRPOTrainer: by hand, and in a real one."""
+
+import copy
+import hashlib
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from paperlib.errors import UserError
+from paperlib.methods.baselines import Correctness, Overlong
+from paperlib.methods.meds import ClusterPenalty, Meds
+from paperlib.methods.memory_r import Exploit, Explore, MemoryR
+from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.rl.layer_logits import answer_token
+from paperlib.rl.policy import end_tokens, load_policy, pad_token
+from paperlib.rl.sampling import sample_groups
+from paperlib.rl.trl_rewards import as_reward_function, layer_logits_of
+from paperlib.tasks.data import load_problems
+from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
+from paperlib.tasks.tiny import MODEL_DIR
+
+NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
+END = 1
+
+
+class Characters:
+    """A tokenizer with one token per character; END and padding are special."""
+
+    eos_token_id, pad_token_id = END, 0
+
+    def __call__(self, text):
+        return {"input_ids": [ord(c) for c in text]}
+
+    def decode(self, ids, skip_special_tokens=True):
+        return "".join(chr(i) for i in ids if i > END)
+
+    def batch_decode(self, rows, skip_special_tokens=True):
+        return [self.decode(ids) for ids in rows]
+
+    def apply_chat_template(self, messages, **_):
+        return self("".join(m["content"] for m in messages))["input_ids"]
+
+
+class Hashes:
+    """An encoder without a model: eight numbers of a text's digest, of unit length."""
+
+    def encode(self, texts):
+        rows = [list(hashlib.sha256(text.encode()).digest()[:8]) for text in texts]
+        return torch.nn.functional.normalize(torch.tensor(rows, dtype=torch.float32), dim=1)
+
+
+class Trainer:
+    """What a reward function sees of a GRPOTrainer."""
+
+    def __init__(self, **changes):
+        torch.manual_seed(0)
+        self.model = LlamaForCausalLM(LlamaConfig(
+            vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=4,
+            num_attention_heads=4, max_position_embeddings=128, initializer_range=0.3,
+            pad_token_id=0, eos_token_id=END,
+        )).train()
+        self.processing_class = Characters()
+        self.state = SimpleNamespace(global_step=0)
+        self.args = SimpleNamespace(**{
+            "num_generations": 2, "num_generations_eval": None, "max_completion_length": 12,
+            "per_device_train_batch_size": 2, "world_size": 1, "chat_template_kwargs": None,
+            **changes,
+        })
+
+    def log_metric(self, name, value):
+        pass
+
+    def call(self, function, texts, answer="7", ended=True, **columns):
+        """``texts`` are completions; every two are a group."""
+        n = len(texts)
+        ids = [[ord(c) for c in text] + [END] * ended for text in texts]
+        columns = {
+            "id": [f"p{i // 2}" for i in range(n)], "answer": [answer] * n,
+            "question": [f"question {i // 2}" for i in range(n)], **columns,
+        }
+        prompts = [f"ask {i // 2}:" for i in range(n)]
+        return function(
+            prompts=prompts, completions=texts, completion_ids=ids, trainer_state=self.state,
+            log_extra=None, log_metric=self.log_metric, **columns,
+        )
+
+
+TEXTS = ["\\boxed{7}", "\\boxed{8}", "none", "2\\boxed{9}"]
+
+
+def by_hand(step, texts=TEXTS):
+    """The same rollouts as ``Trainer.call(..., texts)``."""
+    n = len(texts)
+    return Rollouts(
+        step=step, num_generations=2, problem_ids=[f"p{i // 2}" for i in range(n)],
+        questions=[f"question {i // 2}" for i in range(n)], golds=["7"] * n,
+        completions=list(texts), lengths=np.array([len(t) + 1 for t in texts]),
+        truncated=np.zeros(n, dtype=bool), max_completion_length=12,
+        accuracy=np.array([float("7" in t) for t in texts]),
+    )
+
+
+def memory_term(kind, **changes):
+    term = kind(MemoryR.paper(**changes))
+    term.encoder = Hashes()
+    return term
+
+
+class Spy:
+    """Keeps the rollouts it is shown."""
+
+    name = "spy"
+
+    def __call__(self, rollouts):
+        self.seen = rollouts
+        return [0.0] * len(rollouts)
+
+
+def test_the_rollouts_are_those_of_our_loop():
+    trainer, spy = Trainer(), Spy()
+    function = as_reward_function(spy)
+    assert function.__name__ == "spy"
+    assert trainer.call(function, TEXTS) == [0.0] * 4
+    expected = by_hand(1)
+    for name, value in vars(spy.seen).items():
+        np.testing.assert_array_equal(value, getattr(expected, name), err_msg=name)
+    messages = [[{"role": "assistant", "content": text}] for text in TEXTS]
+    ids = [[ord(c) for c in text] for text in TEXTS]
+    function(  # conversational, and cut off
+        prompts=[[{"role": "user", "content": "q"}]] * 4, completions=messages, completion_ids=ids,
+        log_metric=trainer.log_metric, id=[1, 1, 2, 2], question=["q"] * 4, answer=[7] * 4,
+    )
+    assert spy.seen.step == 2 and spy.seen.problem_ids == ["1", "1", "2", "2"]
+    assert spy.seen.completions == TEXTS and spy.seen.golds == ["7"] * 4
+    assert spy.seen.truncated.all() and spy.seen.accuracy.tolist() == [1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("make", [
+    Correctness, lambda: Overlong(max_length=12, buffer=6),
+    lambda: memory_term(Exploit), lambda: memory_term(Explore, explore_warmup=1),
+])
+def test_equal_to_the_term_called_by_itself(make):
+    trainer, term = Trainer(), make()
+    function, nonzero = as_reward_function(make()), 0
+    for step, texts in enumerate([TEXTS, TEXTS[::-1], TEXTS], start=1):
+        rewards = trainer.call(function, texts)
+        assert rewards == call_term(term, by_hand(step, texts)).tolist()
+        assert all(type(value) is float for value in rewards)
+        trainer.state.global_step += 4  # updates, not generation steps
+        nonzero += np.count_nonzero(rewards)
+    assert nonzero
+
+
+def test_memory_grows_in_training_and_not_in_evaluation():
+    trainer, term = Trainer(), memory_term(Explore, explore_warmup=1)
+    function = as_reward_function(term)
+    trainer.call(function, TEXTS)
+    assert len(term.memory) == 2  # two questions with a wrong answer
+    state = copy.deepcopy(term.state_dict())
+    trainer.model.eval()
+    trainer.args.num_generations_eval = 3
+    new = {"id": ["a"] * 3, "question": ["new"] * 3}
+    first = trainer.call(function, TEXTS[1:], **new)
+    assert first == trainer.call(function, TEXTS[1:], **new)
+    after = term.state_dict()
+    assert len(term.memory) == 2
+    assert torch.equal(after["window_values"], state["window_values"])
+    trainer.model.train()
+    trainer.call(function, TEXTS[1:3], id=["a"] * 2, question=["new"] * 2)
+    assert len(term.memory) == 3
+
+
+@pytest.mark.parametrize("reading", ["normed", "raw"])
+def test_layer_logits_equal_those_the_sampler_records(reading):
+    model = Trainer().model
+    prompts = [[65, 66, 67, 68, 69], [70], [71, 72]]
+    samples = sample_groups(
+        model, prompts, 3, max_completion_length=8, temperature=1.0, top_p=1.0, pad_token_id=0,
+        generator=torch.Generator().manual_seed(0), eos_token_ids=[END, 2, 3, 4, 5],
+        layer_logits=reading,
+    )
+    positions = [row % len(ids) for row, ids in enumerate(samples.completion_ids)]
+    assert {0, 1, 2} < set(positions)
+    found = layer_logits_of(
+        model, [p for p in prompts for _ in range(3)], samples.completion_ids, positions, reading,
+        batch_size=4,
+    )
+    expected = torch.stack([samples.layer_logits[row, at] for row, at in enumerate(positions)])
+    assert found.shape == (9, 4) and torch.allclose(found, expected, atol=1e-4)
+    assert model.training and not model.model.layers[0]._forward_hooks
+
+
+@NEEDS_TINY
+def test_layer_logits_equal_those_the_sampler_records_with_the_tiny_model():
+    model, tokenizer = load_policy("tiny")
+    problems = load_problems("tiny-smoke")[:4]
+    prompts = [build_prompt(tokenizer, p.question, "boxed") for p in problems]
+    samples = sample_groups(
+        model, prompts, 4, max_completion_length=80, temperature=1.0, top_p=1.0,
+        generator=torch.Generator().manual_seed(0), eos_token_ids=end_tokens(model, tokenizer),
+        pad_token_id=pad_token(tokenizer), layer_logits="normed",
+    )
+    texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
+    at = [answer_token(tokenizer, ids, text, "answer")
+          for ids, text in zip(samples.completion_ids, texts, strict=True)]
+    rows = [row for row, position in enumerate(at) if position is not None]
+    assert len(rows) > 8
+    found = layer_logits_of(
+        model, [prompts[row // 4] for row in rows], [samples.completion_ids[row] for row in rows],
+        [at[row] for row in rows], "normed", batch_size=16,
+    )
+    expected = torch.stack([samples.layer_logits[row, at[row]] for row in rows])
+    assert torch.allclose(found, expected, atol=1e-4)
+
+
+def test_meds_sees_the_wrong_answers_of_the_weights_being_trained():
+    trainer, term = Trainer(), ClusterPenalty(Meds.paper())
+    function = as_reward_function(term)
+    trainer.call(function, TEXTS)
+    assert {key: len(rows) for key, rows in term.memory.items()} == {"p0": 1, "p1": 1}
+    assert term.last_no_answer == 1  # "none"
+    prompt, ids = [ord(c) for c in "ask 0:"], [ord(c) for c in TEXTS[1]]
+    row = layer_logits_of(trainer.model, [prompt], [ids], [7], "normed", batch_size=1)[0, -2:]
+    assert np.allclose(term.memory["p0"][0], row / row.norm(), atol=1e-5)
+    with torch.no_grad():
+        trainer.model.model.layers[2].mlp.down_proj.weight.mul_(-1)  # an update
+    rewards = trainer.call(function, TEXTS)
+    assert not np.allclose(*term.memory["p0"], atol=1e-2)
+    assert rewards[0] == rewards[2] == 0.0  # right, and without an answer
+
+
+@pytest.mark.parametrize(("changes", "columns", "message"), [
+    ({}, {"id": ["a", "a", "a", "b"]}, "of problems a, b are not whole groups of 2"),
+    ({"num_generations": 3}, {}, "4 completions .* not whole groups of 3"),
+    ({"world_size": 2}, {}, "2 processes: each would remember its own"),
+])
+def test_what_is_refused(changes, columns, message):
+    with pytest.raises(UserError, match=message):
+        Trainer(**changes).call(as_reward_function(Correctness()), TEXTS, **columns)
+
+
+def test_missing_columns_other_callers_and_resumed_runs_are_refused():
+    function, trainer = as_reward_function(Correctness()), Trainer()
+    with pytest.raises(UserError, match="no column id, question; reward terms need"):
+        function([""], [""], [[1]], log_metric=trainer.log_metric, answer=["7"])
+    with pytest.raises(UserError, match="'correctness' was called without log_metric"):
+        function([""], [""], [[1]], id=["a"], question=["q"], answer=["7"])
+    trainer.state.global_step = 40
+    with pytest.raises(UserError, match="resumed at update 40, but reward term 'explore' has"):
+        trainer.call(as_reward_function(memory_term(Explore)), TEXTS)
+    assert trainer.call(function, TEXTS) == [1.0, 0.0, 0.0, 0.0]  # nothing to remember
+
+
+@NEEDS_TINY
+@pytest.mark.filterwarnings("ignore")
+def test_a_stock_trainer_runs_both_methods(tmp_path):
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    model, tokenizer = load_policy("tiny")
+    problems = load_problems("tiny-smoke")[:2]  # both in every generation batch
+    rows = Dataset.from_list([
+        {"id": p.id, "question": p.question, "answer": p.answer, "prompt": [
+            {"role": "system", "content": SYSTEM_PROMPTS["boxed"]},
+            {"role": "user", "content": p.question},
+        ]}
+        for p in problems
+    ])
+    terms = [
+        Correctness(), memory_term(Exploit), memory_term(Explore, explore_warmup=1),
+        ClusterPenalty(Meds.paper()), Spy(),
+    ]
+    args = GRPOConfig(
+        output_dir=str(tmp_path), max_steps=2, learning_rate=1e-3, per_device_train_batch_size=16,
+        per_device_eval_batch_size=16, gradient_accumulation_steps=1, steps_per_generation=1,
+        num_generations=8, num_iterations=1, max_completion_length=80, temperature=1.0, beta=0.0,
+        loss_type="dapo", scale_rewards="group", epsilon=0.2, epsilon_high=0.28, bf16=False,
+        gradient_checkpointing=False, use_cpu=True, report_to="none", save_strategy="no",
+        logging_steps=1, disable_tqdm=True, seed=0,
+    )
+    before = copy.deepcopy(model.state_dict())
+    trainer = GRPOTrainer(
+        model=model, reward_funcs=[as_reward_function(term) for term in terms], args=args,
+        train_dataset=rows, eval_dataset=rows, processing_class=tokenizer,
+    )
+    trainer.train()
+    assert any(not torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+    correctness, exploit, explore, meds, spy = terms
+    log = trainer.state.log_history
+    assert all(f"rewards/{term.name}/mean" in log[0] for term in terms)
+    assert spy.seen.step == 2 and sorted(set(spy.seen.problem_ids)) == [p.id for p in problems]
+    assert meds.visits == {p.id: 2 for p in problems}
+    assert 0 < sum(map(len, meds.memory.values())) < 32
+    assert len(exploit.memory) and len(explore.memory) and len(exploit.window_values)
+    assert log[1]["rewards/explore/std"] > 0
+    visits, seen = dict(meds.visits), spy.seen
+    trainer.evaluate()
+    assert meds.visits == visits and spy.seen is seen  # copies answered
+
+    prompt = rows[0]["prompt"]
+    assert tokenizer.apply_chat_template(
+        prompt, add_generation_prompt=True, return_dict=False
+    ) == build_prompt(tokenizer, problems[0].question, "boxed")
