@@ -122,8 +122,9 @@ def test_complete_runs_start_nothing(store, monkeypatch):
 def test_ctrl_c_stops_the_jobs_and_leaves_a_store_that_resumes(store):
     config = make_config(60)
     folder = store.run(config).folder
-    code = (
-        "import sys; from paperlib.experiments.grid import grid; from test_store import *;"
+    code = (  # a test run in the background of a shell has SIGINT ignored, and hands that on
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "from paperlib.experiments.grid import grid; from test_store import *;"
         f"grid([make_config(60)], store=Store({str(store.root)!r}), device='cpu')"
     )
     path = os.pathsep.join([str(module.ROOT), *sys.path])

@@ -64,7 +64,8 @@ class Broken:
 
 def smoke(method="DAPO", **changes):
     paper = "memory_r" if method in ("R1", "Cosine") else "meds"
-    return replace(recipe(paper, method, "smoke", 0), **changes)
+    small = {"num_generations": 4, "max_steps": 6, "save_steps": 3}  # what the numbers below mean
+    return replace(recipe(paper, method, "smoke", 0), **{**small, **changes})
 
 
 def stateful():
@@ -206,7 +207,10 @@ def test_bf16_and_gradient_checkpointing(tmp_path):
     plain, bf16, checkpointed = (
         pd.DataFrame(read_jsonl(tmp_path / n / "metrics.jsonl")) for n in ("plain", "bf16", "gc")
     )
-    assert checkpointed["grad_norm"].to_numpy() == pytest.approx(plain["grad_norm"].to_numpy())
+    # checkpointing runs whole rows instead of sharing prompts: equal up to rounding
+    assert checkpointed["grad_norm"].to_numpy() == pytest.approx(
+        plain["grad_norm"].to_numpy(), rel=1e-4
+    )
     assert bf16["ratio_max"].max() == pytest.approx(1, abs=1e-3)
     assert bf16["grad_norm"][0] == pytest.approx(plain["grad_norm"][0], rel=0.1)
 
