@@ -1,5 +1,7 @@
+import io
 import json
-import shutil
+import subprocess
+import tarfile
 
 import pytest
 
@@ -30,10 +32,15 @@ def test_only_markdown_cells_of_a_notebook_change(tmp_path):
 
 
 def test_committed_notebooks_show_the_committed_artefacts(tmp_path):
-    for name in ("notebooks", "figures"):
-        shutil.copytree(ROOT / name, tmp_path / name)
-    shutil.copy(ROOT / "README.md", tmp_path)
-    assert embed_all(tmp_path) == [], "run `python -m paperlib embed`"
+    # what is committed, not the working tree: whoever reproduces a table has another one there
+    names = ["README.md", "notebooks", "figures/tiny"]
+    archive = subprocess.run(
+        ["git", "-C", ROOT, "archive", "HEAD", *names], capture_output=True, check=False
+    )
+    if archive.returncode:
+        pytest.skip("not a git clone")
+    tarfile.open(fileobj=io.BytesIO(archive.stdout)).extractall(tmp_path, filter="data")
+    assert embed_all(tmp_path) == [], "run `python -m paperlib embed` and commit"
 
 
 def test_readme_glossary_is_the_loops():

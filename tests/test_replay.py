@@ -1,5 +1,7 @@
 """Terms recomputed from stored rollouts equal what the run logged."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,16 @@ def test_intrinsic_terms_act_in_at_least_half_of_the_steps(runs, which, names):
     metrics = runs[which].metrics()
     for name in names:
         assert (metrics[f"reward_nonzero/{name}"] > 0).mean() >= 0.5, name
+
+
+@pytest.mark.parametrize(("paper", "method"), [("memory_r", "Memory-R+"), ("meds", "MEDS")])
+def test_the_released_presets_train_and_replay(tmp_path, paper, method):
+    config = replace(recipe(paper, method, "smoke", 0, "released"), max_steps=4)
+    run = Store(tmp_path).run(config).ensure(progress=False)
+    for term in config.terms:
+        found = replay(run, term)
+        assert np.array_equal(found["reward"], found["logged"]), term.name
+    assert found["reward"].ne(0).any()  # the last one: explore, cluster penalty
 
 
 def test_other_settings_on_the_same_rollouts(runs):
