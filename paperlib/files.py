@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,28 @@ def write_json_atomic(path: Path, obj: Any) -> None:
         TypeError: ``obj`` holds something that JSON has no form for (then nothing is written).
     """
     write_text_atomic(path, json.dumps(obj, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def written_together(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Temporary paths for files of one folder, which is made if needed; when the block ends well
+    all are renamed to ``paths``, so that a reader never meets half of what belongs together."""
+    paths[0].parent.mkdir(parents=True, exist_ok=True)
+    # the suffix comes last: some writers choose their format by it
+    temporary = [p.with_name(f".{p.stem}.{os.getpid()}.tmp{p.suffix}") for p in paths]
+    try:
+        yield temporary
+        for scratch, final in zip(temporary, paths, strict=True):
+            os.replace(scratch, final)
+    finally:
+        for scratch in temporary:
+            scratch.unlink(missing_ok=True)
+
+
+def short_hash(obj: Any) -> str:
+    """Ten hex digits of the SHA-256 of JSON values; the same in every process and key order."""
+    text = json.dumps(obj, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def read_json(path: Path) -> Any:

@@ -6,7 +6,6 @@ from paperlib.evaluation.passk import (
     bootstrap_interval,
     mean_pass_at_k,
     pass_at_k,
-    seed_summary,
 )
 
 
@@ -80,10 +79,3 @@ def test_bootstrap_interval_refuses(arguments):
     values, *options = arguments
     with pytest.raises(UserError):
         bootstrap_interval(values, **(options[0] if options else {}))
-
-
-def test_seed_summary():
-    assert seed_summary([1.0, 2.0, 3.0]) == (2.0, 1.0)  # ddof = 1
-    assert seed_summary([0.4]) == (0.4, None)  # one seed has no spread, not a spread of 0
-    with pytest.raises(UserError, match="one number per seed"):
-        seed_summary([])

@@ -13,7 +13,7 @@ from paperlib.environment import environment_record, git_state
 from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run, Store
-from paperlib.files import read_json, read_jsonl, write_json_atomic
+from paperlib.files import read_json, read_jsonl, write_json_atomic, written_together
 from paperlib.rl.config import RunConfig
 
 SETTINGS = EvalSettings("tiny_test", 4, 1.0, 1.0, 20, 0, "tags", 8)
@@ -216,3 +216,17 @@ def test_environment_record_is_json_and_knows_no_foreign_commit(tmp_path):
     (tmp_path / "site-packages").mkdir()
     assert git_state(tmp_path / "site-packages") == {"commit": None, "dirty": None}
     assert git_state(tmp_path)["dirty"] is False
+
+
+def test_what_belongs_together_is_written_together(tmp_path):
+    finals = [tmp_path / "new" / "a.md", tmp_path / "new" / "a.csv"]
+    with written_together(finals) as scratch:
+        assert [p.suffix for p in scratch] == [".md", ".csv"]
+        for path in scratch:
+            path.write_text("one")
+        assert not any(p.exists() for p in finals)
+    with pytest.raises(ZeroDivisionError), written_together(finals) as scratch:
+        scratch[0].write_text("two")
+        raise ZeroDivisionError
+    assert [p.read_text() for p in finals] == ["one", "one"]
+    assert sorted(p.name for p in finals[0].parent.iterdir()) == ["a.csv", "a.md"]

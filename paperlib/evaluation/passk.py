@@ -52,7 +52,7 @@ def bootstrap_interval(
     """Percentile bootstrap interval of the mean over the problems of **one** run.
 
     It answers "what if other problems had been asked?"; it knows nothing of training seeds, for
-    which see :func:`seed_summary`.
+    which the tables' cells have their own standard deviation.
 
     Args:
         values: one number per problem, e.g. its pass@k.
@@ -76,17 +76,3 @@ def bootstrap_interval(
     means = data[rng.integers(data.size, size=(resamples, data.size))].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
-
-
-def seed_summary(values: Sequence[float]) -> tuple[float, float | None]:
-    """Mean and standard deviation (ddof = 1) over training seeds, one number per seed.
-
-    The standard deviation of a single seed is not defined: ``None``, never 0.
-
-    Raises:
-        UserError: no values.
-    """
-    data = np.asarray(values, dtype=np.float64)
-    if data.ndim != 1 or not data.size:
-        raise UserError(f"values have shape {data.shape}; expected one number per seed")
-    return float(data.mean()), float(data.std(ddof=1)) if data.size > 1 else None

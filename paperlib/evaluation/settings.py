@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
+from paperlib.files import short_hash
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
 
 
@@ -55,8 +54,7 @@ class EvalSettings:
     @property
     def hash(self) -> str:
         """Ten hex digits of the SHA-256 of the settings; the same in every process."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        return short_hash(self.to_dict())
 
     @property
     def name(self) -> str:

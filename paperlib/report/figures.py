@@ -6,12 +6,13 @@ figure only where the result changed.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import matplotlib
 import pandas
 from matplotlib.figure import Figure
+
+from paperlib.files import written_together
 
 DPI = 150  # of the PNG
 _NO_METADATA = {
@@ -34,23 +35,13 @@ def save_figure(
     Returns:
         The paths in the order above; ``IPython.display.Image(paths[0])`` shows the figure.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     suffixes = [*_NO_METADATA] + ([] if data is None else [".csv"])
-    moves = [
-        (folder / f".{stem}.{os.getpid()}.tmp{suffix}", folder / f"{stem}{suffix}")
-        for suffix in suffixes
-    ]
-    try:
-        for (temporary, _), suffix in zip(moves, suffixes, strict=True):
+    finals = [Path(folder) / f"{stem}{suffix}" for suffix in suffixes]
+    with written_together(finals) as temporary:
+        for path, suffix in zip(temporary, suffixes, strict=True):
             if suffix == ".csv":
-                data.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
+                data.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
             else:
                 with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
-                    figure.savefig(temporary, dpi=DPI, metadata=_NO_METADATA[suffix])
-        for temporary, final in moves:
-            os.replace(temporary, final)
-    finally:
-        for temporary, _ in moves:
-            temporary.unlink(missing_ok=True)
-    return [final for _, final in moves]
+                    figure.savefig(path, dpi=DPI, metadata=_NO_METADATA[suffix])
+    return finals

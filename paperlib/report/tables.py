@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from paperlib.files import written_together
 from paperlib.report.cells import Cell, Column, Printed, Row, Table
 from paperlib.report.marking import bold_max, cohen_marks, count_wins, mark_table
 from paperlib.report.published import published_table
@@ -23,22 +23,12 @@ def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
     Each file is written under a temporary name and renamed, so that a reader never meets half a
     table; all three are written before the first is renamed.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {".md": to_markdown(table), ".csv": to_csv(table), ".tex": to_latex(table, stem)}
-    moves = [
-        (folder / f".{stem}{suffix}.{os.getpid()}.tmp", folder / f"{stem}{suffix}")
-        for suffix in texts
-    ]
-    try:
-        for (temporary, _), text in zip(moves, texts.values(), strict=True):
-            temporary.write_text(text, encoding="utf-8", newline="\n")
-        for temporary, final in moves:
-            os.replace(temporary, final)
-    finally:
-        for temporary, _ in moves:
-            temporary.unlink(missing_ok=True)
-    return [final for _, final in moves]
+    finals = [Path(folder) / f"{stem}{suffix}" for suffix in texts]
+    with written_together(finals) as temporary:
+        for path, text in zip(temporary, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8", newline="\n")
+    return finals
 
 
 def provenance_lines(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
+from paperlib.files import short_hash
 
 LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
 SCHEDULES = ("constant_with_warmup", "cosine")
@@ -112,8 +111,7 @@ class RunConfig:
     @property
     def hash(self) -> str:
         """Ten hex digits of the SHA-256 of the config; the same in every process."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
+        return short_hash(self.to_dict())
 
     @property
     def name(self) -> str:
