@@ -48,7 +48,8 @@ smoke: setup ## execute every notebook with PROFILE=smoke, from nothing
 	done
 
 lab: setup ## open the notebooks in JupyterLab
-	@export JUPYTER_PREFER_ENV_PATH=1; $(PY) -m jupyterlab notebooks
+	@export JUPYTER_PREFER_ENV_PATH=1; \
+	$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
 
 reproduce-table1: reproduce-table1-memory-r reproduce-table1-meds ## Table 1 of both papers
 
