@@ -38,7 +38,7 @@ ENCODER_STEPS, ENCODER_BATCH, ENCODER_LR = 400, 64, 2e-3
 
 
 def build(model_dir: Path = MODEL_DIR, encoder_dir: Path = ENCODER_DIR, seed: int = 0) -> None:
-    """Train and save model and encoder; under ten minutes on two cores."""
+    """Train and save model and encoder; about ten minutes on two cores."""
     started, threads = time.time(), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
