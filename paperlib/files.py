@@ -66,6 +66,11 @@ def short_hash(obj: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
+def as_json(value: Any) -> Any:
+    """The value as it comes back from a JSON file (tuples as lists)."""
+    return json.loads(json.dumps(value))
+
+
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises UserError, naming the file, if it is not JSON."""
     try:

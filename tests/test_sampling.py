@@ -1,23 +1,11 @@
 import pytest
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from test_logps import CLASSES
 
 import paperlib.rl.sampling as sampling
 from paperlib.errors import UserError
 from paperlib.rl.sampling import sample_groups
 
-CLASSES = {
-    "llama": (LlamaConfig, LlamaForCausalLM),
-    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-}
 PROMPTS = [[3, 4, 5, 6, 7, 8], [9], [10, 11], [12, 13, 14]]
 EOS = [1, 2, 5]
 

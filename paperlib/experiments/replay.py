@@ -21,10 +21,10 @@ from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
 from paperlib.tasks.data import load_problems
 
 
-def stored_rollouts(run: Run) -> Iterator[Rollouts]:
-    """The kept rollouts of every step, in order, as the run's reward terms saw them."""
+def stored_rollouts(run: Run, stored: pd.DataFrame) -> Iterator[Rollouts]:
+    """``stored = run.rollouts()`` step by step, as the run's reward terms saw them."""
     questions = {p.id: p.question for p in load_problems(run.config.dataset)}
-    for step, frame in run.rollouts().groupby("step", sort=True):
+    for step, frame in stored.groupby("step", sort=True):
         logits = frame.get("layer_logits")
         yield Rollouts(
             step=int(step),
@@ -56,7 +56,7 @@ def replay(run: Run, term: RewardTerm) -> pd.DataFrame:
     term, frames = copy.deepcopy(term), []
     stored = run.rollouts()
     logged = f"reward/{term.name}"
-    for rollouts in stored_rollouts(run):
+    for rollouts in stored_rollouts(run, stored):
         rewards = call_term(term, rollouts)
         frames.append(pd.DataFrame({"step": rollouts.step, "problem_id": rollouts.problem_ids,
                                     "reward": rewards}))

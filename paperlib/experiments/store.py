@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.files import read_json, read_jsonl, write_json_atomic
+from paperlib.files import as_json, read_json, read_jsonl, write_json_atomic
 from paperlib.rl.config import RunConfig
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def folder_status(folder: Path, config: RunConfig | None = None) -> str:
         return "damaged" if extra else "missing"
     try:
         stored = read_json(folder / "config.json")
-        if config is not None and stored != _as_json(config.to_dict()):
+        if config is not None and stored != as_json(config.to_dict()):
             return "foreign"
         if "complete.json" not in names:
             return "partial"
@@ -160,7 +160,7 @@ class Run:
 
                     write_json_atomic(path, evaluate(folders[step], settings, **evaluate_kwargs))
         result = read_json(path)
-        if result.get("settings") != _as_json(settings.to_dict()):
+        if result.get("settings") != as_json(settings.to_dict()):
             raise UserError(f"{path} was made with other settings; delete it to have it computed")
         return result
 
@@ -168,7 +168,7 @@ class Run:
         """The status, or a :class:`UserError` if the folder cannot be used."""
         status = self.status()
         if status == "foreign":
-            stored, ours = read_json(self.folder / "config.json"), _as_json(self.config.to_dict())
+            stored, ours = read_json(self.folder / "config.json"), as_json(self.config.to_dict())
             differ = [
                 f"{key} is {json.dumps(stored.get(key))} there, {json.dumps(ours.get(key))} here"
                 for key in sorted(stored.keys() | ours.keys())
@@ -202,11 +202,6 @@ class Run:
         finally:
             holder.unlink(missing_ok=True)
             lock.release()
-
-
-def _as_json(value: Any) -> Any:
-    """The value as it comes back from a JSON file (tuples as lists)."""
-    return json.loads(json.dumps(value))
 
 
 def _span(steps: list[int]) -> str:

@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
+from paperlib.rl.padding import left_padded
 
 
 def micro_batches(
@@ -126,14 +127,10 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     distinct = list(dict.fromkeys(map(tuple, prompt_ids)))
     place = {prompt: i for i, prompt in enumerate(distinct)}
     of_row = torch.tensor([place[tuple(p)] for p in prompt_ids], device=device)
-    width = max(map(len, distinct))
-    ids = _pad([list(p[::-1]) for p in distinct], width).flip(1).to(device)
-    lengths = torch.tensor([len(p) for p in distinct], device=device)
-    real = torch.arange(width, device=device) >= width - lengths[:, None]
-    positions = (torch.arange(width, device=device) - (width - lengths[:, None])).clamp(min=0)
+    ids, real, positions = left_padded([list(p) for p in distinct], 0, device)
     prompt_cache, cache = DynamicCache(), DynamicCache()
     prompts = model.base_model(
-        input_ids=ids, attention_mask=real.long(), position_ids=positions, cache=prompt_cache,
+        input_ids=ids, attention_mask=real, position_ids=positions, cache=prompt_cache,
         use_cache=True,
     )
     first = prompts.last_hidden_state[:, -1:][of_row]  # predicts each completion's first token
@@ -144,8 +141,8 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
     rest = model.base_model(
         input_ids=inputs,
-        attention_mask=torch.cat([real[of_row], mask[:, :-1]], 1).long(),
-        position_ids=lengths[of_row][:, None] + torch.arange(inputs.shape[1], device=device),
+        attention_mask=torch.cat([real[of_row], mask[:, :-1].long()], 1),
+        position_ids=real.sum(1)[of_row][:, None] + torch.arange(inputs.shape[1], device=device),
         cache=cache,
         use_cache=True,
     ).last_hidden_state

@@ -20,6 +20,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from paperlib.errors import UserError
 from paperlib.rl.layer_logits import LayerTrace
+from paperlib.rl.padding import left_padded
 
 CACHE_BLOCK = 64  # tokens of room by which the cache grows
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
@@ -150,18 +151,12 @@ def _prefill(
         The cache with ``rows = P * G`` rows, the attention mask ``[rows, width]`` of the padded
         prompts, and the logits ``[rows, vocabulary]`` of the first completion token.
     """
-    width = max(map(len, prompt_ids))
-    input_ids = torch.full((len(prompt_ids), width), pad_token_id)
-    attention_mask = torch.zeros(len(prompt_ids), width, dtype=torch.long)
-    for i, ids in enumerate(prompt_ids):
-        input_ids[i, width - len(ids) :] = torch.tensor(ids)
-        attention_mask[i, width - len(ids) :] = 1
-    attention_mask = attention_mask.to(model.device)
+    input_ids, attention_mask, position_ids = left_padded(prompt_ids, pad_token_id, model.device)
     cache = Cache(layer_class_to_replicate=BlockLayer)
     logits = model(
-        input_ids=input_ids.to(model.device),
+        input_ids=input_ids,
         attention_mask=attention_mask,
-        position_ids=(attention_mask.cumsum(1) - 1).clamp(min=0),
+        position_ids=position_ids,
         cache=cache,
         use_cache=True,
         logits_to_keep=1,

@@ -14,7 +14,6 @@ bit-identical to a run that was never interrupted.
 from __future__ import annotations
 
 import copy
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ import torch
 
 from paperlib.environment import environment_record
 from paperlib.errors import UserError
-from paperlib.files import read_json, write_json_atomic
+from paperlib.files import as_json, read_json, write_json_atomic
 from paperlib.methods.rollouts import RewardTerm, call_term
 from paperlib.rl.checkpoint import (
     load_state,
@@ -164,7 +163,7 @@ def make_optimizer(config: RunConfig, model: Any) -> torch.optim.Optimizer:
 
 def open_folder(config: RunConfig, folder: Path, device: str) -> None:
     """Make the folder, or check that it is this config's. Raises UserError if it is another's."""
-    path, wanted = folder / "config.json", json.loads(json.dumps(config.to_dict()))
+    path, wanted = folder / "config.json", as_json(config.to_dict())
     if not path.exists():
         write_json_atomic(folder / "environment.json", environment_record(device))
         write_json_atomic(path, wanted)

@@ -29,6 +29,7 @@ from torch import Tensor
 from paperlib.errors import UserError
 from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
 from paperlib.rl.layer_logits import LayerTrace, answer_token
+from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import end_tokens
 from paperlib.tasks.grading import grade
 
@@ -102,18 +103,13 @@ def layer_logits_of(
     try:
         with LayerTrace(model, reading) as trace:  # it keeps the last position: pad on the left
             for rows in torch.arange(len(before)).split(batch_size):
-                width = max(len(before[i]) for i in rows)
-                input_ids = torch.zeros(len(rows), width, dtype=torch.long)
-                mask = torch.zeros_like(input_ids)
-                for row, i in enumerate(rows):
-                    input_ids[row, width - len(before[i]) :] = torch.tensor(before[i])
-                    mask[row, width - len(before[i]) :] = 1
+                input_ids, mask, positions_of = left_padded(
+                    [before[i] for i in rows], 0, model.device
+                )
                 # the decoder alone: TRL replaces the forward of the whole model, and its
                 # vocabulary product is not needed
                 model.base_model(
-                    input_ids=input_ids.to(model.device),
-                    attention_mask=mask.to(model.device),
-                    position_ids=(mask.cumsum(1) - 1).clamp(min=0).to(model.device),
+                    input_ids=input_ids, attention_mask=mask, position_ids=positions_of,
                     use_cache=False,
                 )
                 out.append(trace.logits(tokens[rows].to(model.device)).cpu())
