@@ -343,3 +343,16 @@ def test_learning_rate_by_hand():
     assert factors == pytest.approx([0, 0.5, 1, 0.5, 0, 0])
     with pytest.raises(UserError, match="cosine"):
         learning_rate_factor(0, 1, 0, "linear")
+
+
+def test_only_mixed_groups_are_scaled():
+    """A shaping penalty of 0.05 on one of eight wrong rollouts: 2.47 scaled, -0.044 centred."""
+    rewards = torch.tensor([0.0] * 3 + [-0.05] + [0.0] * 4 + [1.0] + [0.0] * 7)
+    accuracy = torch.tensor([0.0] * 8 + [1.0] + [0.0] * 7)
+    kwargs = {"scale_rewards": True, "advantage_epsilon": 1e-4}
+    plain = group_advantages(rewards, 8, **kwargs)
+    only = group_advantages(rewards, 8, **kwargs, only_mixed=accuracy)
+    assert plain[3].item() == pytest.approx(-2.461, abs=1e-3)
+    assert only[3].item() == pytest.approx(-0.04375)
+    assert only[0].item() == pytest.approx(0.00625)
+    assert torch.equal(plain[8:], only[8:])  # the mixed group is scaled all the same

@@ -10,7 +10,8 @@ from paperlib.tasks.data import load_problems
 
 NEVER = {  # a profile never changes these
     "loss_type", "epsilon", "epsilon_high", "dual_clip", "beta", "scale_rewards",
-    "advantage_epsilon", "entropy_alpha", "entropy_kappa", "mask_truncated_completions",
+    "scale_only_mixed_groups", "advantage_epsilon", "entropy_alpha", "entropy_kappa",
+    "mask_truncated_completions",
     "dynamic_sampling", "max_generation_batches", "max_empty_steps", "temperature", "top_p",
     "preset", "prompt", "lr_scheduler_type", "adam_beta1", "adam_beta2", "adam_epsilon",
     "weight_decay", "max_grad_norm", "paper", "method",

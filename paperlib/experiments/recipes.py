@@ -138,7 +138,10 @@ def _meds(method: str, preset: str) -> RunConfig:
 
 
 # Training problems of the Memory-R+ recipes: N = |D|.
-PROBLEMS = {"gsm8k-train": 7473, "tiny-train": 128, "tiny-smoke": 8}
+PROBLEMS = {
+    "gsm8k-train": 7473, "numinamath-tir-2000": 2000, "tiny-train": 128, "tiny-small": 64,
+    "tiny-smoke": 8,
+}
 
 # What the profiles change. All of it is ours, the same for every method of a paper.
 _TINY_WORLD: dict[str, Any] = {

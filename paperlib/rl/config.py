@@ -10,6 +10,9 @@ from paperlib.files import short_hash
 
 LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
 SCHEDULES = ("constant_with_warmup", "cosine")
+# Settings that came later than the first runs: at these values they change nothing and are left
+# out of a config, so that stored runs keep their names.
+LATER = {"scale_only_mixed_groups": False}
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class RunConfig:
     dual_clip: float | None = None  # MEDS released code: 10
     beta: float = 0.0  # weight of the KL to the initial model
     scale_rewards: bool = True  # divide advantages by the group's standard deviation
+    scale_only_mixed_groups: bool = False  # ours: groups all right or all wrong are only centred
     advantage_epsilon: float = 1e-4
     entropy_alpha: float = 0.0  # entropy advantage, 0 = off
     entropy_kappa: float = 2.0
@@ -105,6 +109,8 @@ class RunConfig:
         out: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
+            if item.name in LATER and value == LATER[item.name]:
+                continue
             out[item.name] = [term_to_dict(t) for t in value] if item.name == "terms" else value
         return out
 

@@ -37,7 +37,8 @@ def groups_without_spread(values: Tensor, num_generations: int) -> Tensor:
 
 
 def group_advantages(
-    rewards: Tensor, num_generations: int, *, scale_rewards: bool, advantage_epsilon: float
+    rewards: Tensor, num_generations: int, *, scale_rewards: bool, advantage_epsilon: float,
+    only_mixed: Tensor | None = None,
 ) -> Tensor:
     """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group.
 
@@ -46,6 +47,8 @@ def group_advantages(
     Args:
         rewards: ``[n]``; computed in float64.
         scale_rewards: ``False`` leaves out the division.
+        only_mixed: raw accuracies ``[n]``; groups without spread in them are not divided. There
+            the reward's spread is shaping alone, and dividing blows it up to a full-size advantage.
 
     Returns:
         ``[n]`` float32.
@@ -56,7 +59,10 @@ def group_advantages(
     groups = _by_group(rewards.double(), num_generations)
     advantages = groups - groups.mean(1, keepdim=True)
     if scale_rewards:  # Dr. GRPO: scale_rewards=False
-        advantages = advantages / (groups.std(1, keepdim=True, correction=1) + advantage_epsilon)
+        scale = groups.std(1, keepdim=True, correction=1) + advantage_epsilon
+        if only_mixed is not None:
+            scale[groups_without_spread(only_mixed, num_generations)] = 1.0
+        advantages = advantages / scale
     flat = groups_without_spread(rewards, num_generations)
     return advantages.masked_fill(flat[:, None], 0.0).flatten().float()
 

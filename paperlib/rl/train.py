@@ -108,7 +108,7 @@ def train(
                 with timed(clock, "terms"):
                     values = {t.name: call_term(t, batch.rollouts) for t in terms}
                     rewards = np.sum(list(values.values()), axis=0)
-                    advantages, flat = advantages_of(config, rewards)
+                    advantages, flat = advantages_of(config, rewards, batch.rollouts.accuracy)
                 with timed(clock, "update"):
                     metrics |= update(config, model, reference, optimizer, batch, advantages)
                 metrics |= rollout_metrics(batch.rollouts, values, rewards, flat)
@@ -141,13 +141,16 @@ def reward_terms(config: RunConfig) -> list[RewardTerm]:
     return terms
 
 
-def advantages_of(config: RunConfig, rewards: np.ndarray) -> tuple[torch.Tensor, float]:
+def advantages_of(
+    config: RunConfig, rewards: np.ndarray, accuracy: np.ndarray
+) -> tuple[torch.Tensor, float]:
     """Group advantages ``[n]`` and the share of groups whose rewards have no spread."""
     values = torch.as_tensor(rewards)
     flat = groups_without_spread(values, config.num_generations).double().mean().item()
     advantages = group_advantages(
         values, config.num_generations, scale_rewards=config.scale_rewards,
         advantage_epsilon=config.advantage_epsilon,
+        only_mixed=torch.as_tensor(accuracy) if config.scale_only_mixed_groups else None,
     )
     return advantages, flat
 

@@ -22,21 +22,22 @@ class Problem:
 
 
 def load_problems(name: str) -> list[Problem]:
-    """The problems of a data set: ``tiny-train``, ``tiny-validation``, ``tiny-test`` or
-    ``tiny-smoke``, or the path of a JSONL file with the fields of :class:`Problem`.
+    """The problems of a data set: ``tiny-train``, ``tiny-small``, ``tiny-validation``,
+    ``tiny-test`` or ``tiny-smoke``, or the path of a JSONL file with a :class:`Problem`'s fields.
 
     Raises:
         UserError: unknown name; malformed rows; rows without a gold answer (counted and named);
             the same id twice.
     """
-    from paperlib.tasks.tiny.problems import SPLITS, tiny_split
+    from paperlib.tasks.tiny.problems import SMALL, SPLITS, tiny_split
 
-    if name in SPLITS:
+    names = (*SPLITS, SMALL)
+    if name in names:
         return tiny_split(name)
     path = Path(name)
     if path.suffix != ".jsonl":
         raise UserError(
-            f"unknown data set {name!r}; valid: {', '.join(SPLITS)}, or the path of a .jsonl file"
+            f"unknown data set {name!r}; valid: {', '.join(names)}, or the path of a .jsonl file"
         )
     if not path.is_file():
         raise UserError(f"data file {name!r} does not exist")

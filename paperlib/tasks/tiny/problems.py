@@ -12,6 +12,7 @@ LEVELS = (1, 2, 3, 4)
 # Problems per level of each split. Splits share no question, and none is trained on by the
 # supervised recipe of the base model.
 SPLITS = {"tiny-test": 40, "tiny-validation": 16, "tiny-train": 32, "tiny-smoke": 2}
+SMALL = "tiny-small"
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana")
 THINGS = ("apples", "books", "coins", "stamps", "shells", "cards")
@@ -101,7 +102,12 @@ def _all_splits() -> dict[str, tuple[TinyProblem, ...]]:
 
 
 def tiny_split(split: str) -> list[TinyProblem]:
-    """The problems of one split, always the same ones, ordered by level."""
+    """The problems of one split, always the same ones, ordered by level.
+
+    ``tiny-small`` is every second problem of ``tiny-train``: the small-data setting.
+    """
+    if split == SMALL:
+        return list(_all_splits()["tiny-train"][::2])
     return list(_all_splits()[split])
 
 

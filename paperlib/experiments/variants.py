@@ -1,0 +1,181 @@
+"""Runs beside the tables' main rows, each written as its difference from a recipe.
+
+What a row is compared with differs from it in what its name says, and in nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from paperlib.errors import check_choice
+from paperlib.experiments.recipes import PROBLEMS, recipe
+from paperlib.methods.baselines import Correctness, CosineLength, ReasoningSteps, XmlCount
+from paperlib.methods.meds import ClusterPenalty, Meds
+from paperlib.methods.memory_r import Exploit, Explore
+from paperlib.rl.config import RunConfig
+
+# Memory-R+, Table 2 and Fig. 2: "K = 1, 10, 20, 30" and the rivals of Fig. 2
+K_VALUES = (1, 10, 20, 30)
+SMALL_DATA = ("R1", "Cosine", *(f"Memory-R+ K={k}" for k in K_VALUES))
+
+# MEDS, Table 2. 28 stands for all layers, 14 for the later half; "14" is the method itself.
+FEATURES: dict[str, dict[str, Any]] = {
+    "Single cluster": {"method": "single"},
+    "28-diff": {"last_n": "all", "diff": True},
+    "14-diff": {"diff": True},
+    "28": {"last_n": "all"},
+    "14": {},
+}
+TINY_LAYERS = 8
+
+HEAD_TO_HEAD = (
+    "R1", "Cosine", "Memory-R", "Memory-R+", "R1 + MEDS penalty",
+    "GRPO", "GRPO w/ Entropy Adv", "DAPO", "MEDS", "DAPO + Memory-R+ terms",
+)  # fmt: skip
+
+# Learning rates around the recipe's 2e-4 at which tiny runs collapse.
+LEARNING_RATES = (2e-4, 5e-4, 1e-3, 2e-3)
+
+
+def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
+    """Memory-R+ on little data (AI-MO in the paper, Sec. 4.2 and Table 4, right column).
+
+    ``method`` is one of :data:`SMALL_DATA`. Rewards: correctness, XML and reasoning steps, no
+    integer reward. ``tiny`` sees half of its training problems twice as often.
+
+    Raises:
+        UserError: unknown method, profile or preset.
+    """
+    check_choice("method", method, SMALL_DATA)
+    base = recipe("memory_r", method.split(" ")[0], profile, seed, preset)
+    # the paper's prompt asks for <think>; the tiny model knows <reasoning> only
+    tag = "think" if profile == "paper" else "reasoning"
+    terms: list[Any] = [Correctness(), XmlCount(tag=tag), ReasoningSteps()]
+    dataset = {"paper": "numinamath-tir-2000", "tiny": "tiny-small", "smoke": "tiny-smoke"}[profile]
+    changes: dict[str, Any] = {"method": method, "dataset": dataset}
+    if profile == "paper":
+        changes |= {
+            "prompts_per_step": 64,  # Table 4: batch 4 x accumulation 16
+            "max_steps": 125,  # Table 4: 4 epochs, of 2,000 problems
+            "max_prompt_length": 512, "max_completion_length": 300,  # Table 4
+            "warmup_steps": 12,  # Table 4: warm-up ratio 0.1
+            "save_steps": 25,  # not stated; ours
+        }
+    length = changes.get("max_completion_length", base.max_completion_length)
+    for term in base.terms:
+        if isinstance(term, CosineLength):
+            terms.append(replace(term, max_length=length) if term.unit == "tokens" else term)
+        elif isinstance(term, Exploit | Explore):
+            k = int(method.split("=")[1])
+            # N = |D|: 2,000 in the paper, the subset's size in tiny
+            settings = replace(term.settings, k=k, max_queries=PROBLEMS[dataset])
+            terms.append(replace(term, settings=settings))
+    return replace(base, terms=tuple(terms), **changes)
+
+
+def feature_variant(name: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
+    """A row of MEDS, Table 2: ``DAPO`` or one of :data:`FEATURES`. "14" is the run of Table 1.
+
+    Raises:
+        UserError: unknown row, profile or preset.
+    """
+    check_choice("row of Table 2", name, ("DAPO", *FEATURES))
+    base = recipe("meds", "DAPO" if name == "DAPO" else "MEDS", profile, seed, preset)
+    if name in ("DAPO", "14"):
+        return base
+    settings = feature_settings(name, base)
+    return replace(base, method=f"MEDS {name}", terms=(*base.terms[:-1], ClusterPenalty(settings)))
+
+
+def feature_settings(name: str, base: RunConfig) -> Meds:
+    """The settings of a row of MEDS, Table 2, for replay: those of ``base`` but for its name."""
+    check_choice("feature", name, FEATURES)
+    changes = dict(FEATURES[name])
+    if changes.get("last_n") == "all":
+        changes["last_n"] = 28 if base.profile == "paper" else TINY_LAYERS
+    return replace(cluster_term(base).settings, **changes)
+
+
+def cluster_term(config: RunConfig) -> ClusterPenalty:
+    """The cluster penalty of a config that has one."""
+    return next(t for t in config.terms if isinstance(t, ClusterPenalty))
+
+
+def recorded_dapo(profile: str, seed: int, preset: str = "paper") -> RunConfig:
+    """DAPO that records layer logits: a cluster penalty with alpha 0 and beta 0, always 0.
+
+    The policy is DAPO's, bit for bit; Fig. 5 left needs the features of both methods.
+    """
+    meds = recipe("meds", "MEDS", profile, seed, preset)
+    silent = ClusterPenalty(replace(cluster_term(meds).settings, alpha=0.0, beta=0.0))
+    return replace(meds, method="DAPO recorded", terms=(*meds.terms[:-1], silent))
+
+
+def learning_rate_run(method: str, rate: float, profile: str, seed: int) -> RunConfig:
+    """A row of Memory-R+'s Table 1 at another learning rate (collapse analysis)."""
+    base = recipe("memory_r", method, profile, seed)
+    if rate == base.learning_rate:
+        return base
+    return replace(base, method=f"{method} lr {rate:g}", learning_rate=rate)
+
+
+def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
+    """One of :data:`HEAD_TO_HEAD`: both papers' methods on one model, one prompt, one data order.
+
+    The first five share the optimiser and objective of Memory-R+'s Table 1, the other five those
+    of MEDS's; all answer in tags. Within a family rows differ in what their names say; between
+    the families clips, KL, length of the schedule and rewards differ too.
+
+    Raises:
+        UserError: unknown method or profile.
+    """
+    check_choice("method", method, HEAD_TO_HEAD)
+    if method in HEAD_TO_HEAD[:4]:
+        return recipe("memory_r", method, profile, seed)
+    meds = recipe("meds", "MEDS", profile, seed)
+    memory_r = recipe("memory_r", "Memory-R+", profile, seed)
+    if method == "R1 + MEDS penalty":
+        base = recipe("memory_r", "R1", profile, seed)
+        return replace(base, method=method, terms=(*base.terms, cluster_term(meds)))
+    if method == "DAPO + Memory-R+ terms":
+        base = recipe("meds", "DAPO", profile, seed)
+        memories = [t for t in memory_r.terms if isinstance(t, Exploit | Explore)]
+        base = replace(base, method=method, terms=(*base.terms, *memories))
+    else:
+        base = recipe("meds", method, profile, seed)
+    return replace(base, prompt="tags")
+
+
+FIDELITY = ("Memory-R+ write-then-read", "MEDS noise as a cluster")
+
+
+def fidelity(name: str, profile: str, seed: int) -> RunConfig:
+    """One divergence of a released code alone, on the ``paper`` preset: one of :data:`FIDELITY`.
+
+    Raises:
+        UserError: unknown name or profile.
+    """
+    check_choice("divergence", name, FIDELITY)
+    if name == FIDELITY[0]:
+        base = recipe("memory_r", "Memory-R+", profile, seed)
+        terms = tuple(
+            replace(t, settings=replace(t.settings, order="write-then-read"))
+            if isinstance(t, Exploit | Explore) else t
+            for t in base.terms
+        )  # fmt: skip
+    else:
+        base = recipe("meds", "MEDS", profile, seed)
+        noisy = replace(cluster_term(base).settings, penalize_noise=True)
+        terms = (*base.terms[:-1], ClusterPenalty(noisy))
+    return replace(base, method=name, terms=terms)
+
+
+SHAPED = ("Memory-R+", "R1 + MEDS penalty")
+
+
+def mixed_scaling(method: str, profile: str, seed: int) -> RunConfig:
+    """One of :data:`SHAPED` with ``scale_only_mixed_groups`` on; off, it is head_to_head's run."""
+    check_choice("method", method, SHAPED)
+    base = head_to_head(method, profile, seed)
+    return replace(base, method=f"{method}, mixed scaled", scale_only_mixed_groups=True)
