@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from paperlib.errors import UserError
+from paperlib.errors import UserError, check_choice
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,18 @@ class Difference:
     low: float | None
     high: float | None
     seeds: int
+    unit: str = "points"
+    decimals: int = 1
 
     def __str__(self) -> str:
+        def number(value: float) -> str:
+            return f"{value:+.{self.decimals}f}"
+
         if self.low is None or self.high is None:
-            return f"{self.what}: {self.mean:+.1f} points (one seed, no interval)"
+            return f"{self.what}: {number(self.mean)} {self.unit} (one seed, no interval)"
         return (
-            f"{self.what}: {self.mean:+.1f} points "
-            f"[{self.low:+.1f}, {self.high:+.1f}] (95 %, {self.seeds} seeds)"
+            f"{self.what}: {number(self.mean)} {self.unit} "
+            f"[{number(self.low)}, {number(self.high)}] (95 %, {self.seeds} seeds)"
         )
 
     @property
@@ -38,12 +43,13 @@ class Difference:
 
 
 def difference(
-    what: str, method: Sequence[float | None], rival: Sequence[float | None]
+    what: str, method: Sequence[float | None], rival: Sequence[float | None], *,
+    unit: str = "points", decimals: int = 1,
 ) -> Difference | None:
     """Compare two methods seed by seed; a rival with a single value (Base) stands for all seeds.
 
     Args:
-        method, rival: one value per seed, in percent, in the same order of seeds; None = missing.
+        method, rival: one value per seed, in ``unit``, in the same order of seeds; None = missing.
 
     Returns:
         None if no seed has both values.
@@ -60,7 +66,22 @@ def difference(
     gaps = np.array([a - b for a, b in pairs], dtype=float)
     mean, n = float(gaps.mean()), len(gaps)
     if n == 1:
-        return Difference(what, mean, None, None, 1)
+        return Difference(what, mean, None, None, 1, unit, decimals)
     # t with n - 1 degrees of freedom: with three seeds an honest interval is a wide one
     half = float(stats.t.ppf(0.975, n - 1) * gaps.std(ddof=1) / np.sqrt(n))
-    return Difference(what, mean, mean - half, mean + half, n)
+    return Difference(what, mean, mean - half, mean + half, n, unit, decimals)
+
+
+HOLDS, FAILS, UNTOLD, SHOWN = "holds", "does not hold", "cannot be told here", "shown"
+VERDICTS = (HOLDS, FAILS, UNTOLD, SHOWN)  # SHOWN: an illustration, nothing is claimed
+
+
+def judge(found: Difference | None, direction: str) -> str:
+    """Whether ``found`` lies in the claimed ``direction``, "higher" or "lower".
+
+    "does not hold" needs an interval on the other side of 0; one that holds 0 tells nothing.
+    """
+    check_choice("direction", direction, ("higher", "lower"))
+    if found is None or found.verdict == "cannot be told":
+        return UNTOLD
+    return HOLDS if found.verdict == direction else FAILS

@@ -1,0 +1,53 @@
+"""Verdicts: judged from intervals, kept beside their artefact, collected on one page."""
+
+import pytest
+
+from paperlib.errors import UserError
+from paperlib.report.index import Claim, conclude, index
+from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, difference, judge
+
+
+@pytest.mark.parametrize(
+    ("ours", "rival", "direction", "verdict"),
+    [
+        ([5.0, 5.1, 4.9], [1.0, 1.0, 1.0], "higher", HOLDS),
+        ([5.0, 5.1, 4.9], [1.0, 1.0, 1.0], "lower", FAILS),
+        ([5.0, 0.0, -5.0], [0.0, 0.0, 0.0], "higher", UNTOLD),
+        ([5.0], [0.0], "higher", UNTOLD),  # one seed has no interval
+    ],
+)
+def test_judge(ours, rival, direction, verdict):
+    assert judge(difference("x", ours, rival), direction) == verdict
+
+
+def test_nothing_measured_cannot_be_told():
+    assert judge(None, "higher") == UNTOLD
+    with pytest.raises(UserError, match="higher, lower"):
+        judge(None, "better")
+
+
+def test_a_difference_names_its_unit():
+    found = difference("a - b", [0.5, 0.6], [0.1, 0.1], unit="nats", decimals=2)
+    assert str(found).startswith("a - b: +0.45 nats [")
+
+
+def test_conclude_writes_the_verdict_and_the_page(tmp_path):
+    folder = tmp_path / "tiny" / "meds"
+    (folder).mkdir(parents=True)
+    (folder / "fig10.png").write_bytes(b"")
+    text = conclude(folder, "fig10", "Fig. 10: last", [Claim("a | b.", "it is.", HOLDS)])
+    conclude(folder, "table2", "Table 2", [Claim("one.", "x", HOLDS), Claim("two.", "y", FAILS)])
+    conclude(folder, "fig2", "Fig. 2: first", [Claim("c.", "d.", UNTOLD)])
+    assert "**holds**: a | b. *Here:* it is." in text
+    assert text == (folder / "fig10_verdict.md").read_text()
+    page = (tmp_path / "tiny" / "index.md").read_text()
+    assert "[Fig. 10: last](meds/fig10.png)" in page
+    assert "a \\| b." in page  # a bar would end the cell
+    assert page.index("Fig. 2") < page.index("Fig. 10") < page.index("Table 2")
+    assert page.count("| Table 2 |") == 1 and "|  | two. | y | **does not hold** |" in page
+    assert page == index(tmp_path / "tiny")
+
+
+def test_an_unknown_verdict_is_refused():
+    with pytest.raises(UserError, match="cannot be told here"):
+        Claim("a", "b", "maybe")

@@ -1,0 +1,37 @@
+"""Figure helpers: what is drawn is what was given."""
+
+import numpy as np
+import pytest
+
+from paperlib.experiments.recipes import METHODS
+from paperlib.experiments.variants import HEAD_TO_HEAD
+from paperlib.report.style import COLORS, color, mean_band, panels, smooth
+
+
+def test_every_method_has_its_own_colour():
+    methods = {*METHODS["memory_r"], *METHODS["meds"], *HEAD_TO_HEAD}
+    assert methods == set(COLORS)
+    assert len(set(COLORS.values())) == len(COLORS)
+
+
+def test_a_variant_has_the_colour_of_its_method():
+    assert color("Memory-R+ K=20") == color("Memory-R+") != color("Memory-R")
+    assert color("GRPO w/ Entropy Adv") != color("GRPO")
+
+
+def test_smooth_is_a_trailing_mean_without_nan():
+    np.testing.assert_allclose(smooth([1, 3, 5, 7], 2), [1, 2, 4, 6])
+    np.testing.assert_allclose(smooth([np.nan, 2, np.nan, 4], 2), [np.nan, 2, 2, 4])
+    np.testing.assert_allclose(smooth([1, 2], 10), [1, 1.5])
+
+
+def test_mean_band_draws_mean_and_standard_deviation():
+    _, axes = panels(1, 1)
+    mean_band(axes[0, 0], [0, 1], [[1.0, 2.0], [3.0, 2.0]], "R1")
+    line = axes[0, 0].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), [2, 2])
+    assert line.get_color() == COLORS["R1"] and line.get_label() == "R1"
+    band = axes[0, 0].collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx(2 + np.sqrt(2))
+    mean_band(axes[0, 0], [0, 1], [[1.0, 2.0]], "Cosine")
+    assert len(axes[0, 0].collections) == 1  # one seed has no spread
