@@ -5,12 +5,13 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from test_store import SETTINGS, Correct, make_config
 
+from paperlib.environment import ROOT
 from paperlib.errors import UserError
 from paperlib.experiments import grid as module
 from paperlib.experiments.grid import describe, grid
@@ -104,10 +105,37 @@ def test_failed_runs_do_not_stop_the_others(store, executor):
     assert store.run(make_config(0)).status() == "complete"
 
 
+def test_a_worker_takes_one_job_after_the_other_and_a_dead_one_is_replaced(store):
+    """Each job's output lies in its own log, also after a job before it failed."""
+    seeds = [0, 13, 1, 9, 2]
+    with pytest.raises(RuntimeError, match="2 of 5 runs failed"):
+        grid([make_config(s) for s in seeds], store=store, jobs=1, device="cpu")
+    logs = {s: (store.run(make_config(s)).folder / "log.txt").read_text() for s in seeds}
+    pids = {s: logs[s].split("trained in ")[1].split()[0] for s in (0, 1, 2)}
+    assert pids[0] == pids[1] != pids[2]
+    assert all(logs[s].count("trained in") == 1 for s in (0, 1, 2))
+    assert "unlucky seed" in logs[13] and "unlucky" not in logs[1]
+    assert "ended with status 9" in logs[9]
+
+
+@dataclass(frozen=True)
+class Unreadable(Correct):
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_a_job_that_cannot_be_read_is_reported_in_its_log(store):
+    config = replace(make_config(3), terms=(Unreadable(),))
+    with pytest.raises(RuntimeError, match="1 of 2 runs failed") as error:
+        grid([config, make_config(0)], store=store, jobs=1, device="cpu")
+    assert "no number" in str(error.value)
+    assert store.run(make_config(0)).status() == "complete"
+
+
 def test_complete_runs_start_nothing(store, monkeypatch):
     config = make_config()
     grid([config], [SETTINGS], store=store, executor="inline", device="cpu")
-    monkeypatch.setattr(module, "_start", None)
+    monkeypatch.setattr(module, "Worker", None)
     monkeypatch.setattr(module, "Progress", None)
     assert grid([config], [SETTINGS], store=store)[0].status() == "complete"
     code = (
@@ -115,7 +143,7 @@ def test_complete_runs_start_nothing(store, monkeypatch):
         f"grid([make_config()], [SETTINGS], store=Store({str(store.root)!r}));"
         "assert 'torch' not in sys.modules"
     )
-    path = os.pathsep.join([str(Path(__file__).parent), str(module.ROOT)])
+    path = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
 
 
@@ -127,7 +155,7 @@ def test_ctrl_c_stops_the_jobs_and_leaves_a_store_that_resumes(store):
         "from paperlib.experiments.grid import grid; from test_store import *;"
         f"grid([make_config(60)], store=Store({str(store.root)!r}), device='cpu')"
     )
-    path = os.pathsep.join([str(module.ROOT), *sys.path])
+    path = os.pathsep.join([str(ROOT), *sys.path])
     parent = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": path},
@@ -150,7 +178,7 @@ def test_a_job_does_not_outlive_its_parent(store):
         "from paperlib.experiments.grid import grid; from test_store import *;"
         f"grid([make_config(60)], store=Store({str(store.root)!r}), device='cpu')"
     )
-    path = os.pathsep.join([str(module.ROOT), *sys.path])
+    path = os.pathsep.join([str(ROOT), *sys.path])
     parent = subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}
     )

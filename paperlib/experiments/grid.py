@@ -6,34 +6,29 @@ the number of jobs never change a result. What is complete costs a look at the d
     runs = grid([recipe("meds", m, "tiny", s) for m in ("DAPO", "MEDS") for s in (0, 1)],
                 evaluations=[settings])
 
-A local job is a Python process that gets its work on stdin. The crash or the kill of one (out of
-memory, say) leaves the others alone, and it ends itself when the parent is gone.
+Local jobs are done by worker processes. The crash or the kill of one (out of memory, say) costs
+the job it had and no other, and a worker ends itself when the parent is gone.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
-import subprocess
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from paperlib.environment import ROOT, available_cores
+from paperlib.environment import available_cores
 from paperlib.errors import UserError, check_choice
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.progress import Progress
 from paperlib.experiments.store import Run, Store
+from paperlib.experiments.workers import Worker, open_log, stop_all
 from paperlib.rl.config import RunConfig
 
 POLL_SECONDS = 0.5
-GRACE_SECONDS = 5.0  # between asking a job to stop and killing it
 LOG_LINES = 15  # of a failed run's log, in the error
 
 
@@ -145,7 +140,7 @@ def _inline(jobs: list[Job], progress: Progress) -> list[Job]:
             job.work()
         except Exception:
             failed.append(job)
-            with _open_log(job.run) as log:
+            with open_log(job.run.folder) as log:
                 log.write(traceback.format_exc().encode())
         progress.advance()
     return failed
@@ -153,66 +148,31 @@ def _inline(jobs: list[Job], progress: Progress) -> list[Job]:
 
 def _local(jobs: list[Job], limit: int, progress: Progress) -> list[Job]:
     waiting, failed = list(reversed(jobs)), []
-    running: list[tuple[Job, subprocess.Popen]] = []
+    workers: list[Worker] = []
     try:
-        while waiting or running:
-            while waiting and len(running) < limit:
-                job = waiting.pop()
-                running.append((job, _start(job)))
-            progress.show([describe(job.run) for job, _ in running])
+        while waiting or any(worker.job for worker in workers):
+            for worker in workers:
+                if waiting and worker.job is None:
+                    worker.start(waiting.pop())
+            while waiting and len(workers) < limit:
+                workers.append(Worker(waiting[-1]))
+                workers[-1].start(waiting.pop())
+            progress.show([describe(worker.job.run) for worker in workers if worker.job])
             time.sleep(POLL_SECONDS)
-            for job, process in [pair for pair in running if pair[1].poll() is not None]:
-                running.remove((job, process))
-                process.stdin.close()
-                if process.returncode != 0:
+            for worker in [w for w in workers if w.job]:
+                job, outcome = worker.job, worker.outcome()
+                if outcome is None:
+                    continue
+                if outcome != "done":
                     failed.append(job)
-                    with _open_log(job.run) as log:
-                        log.write(f"the process ended with status {process.returncode}\n".encode())
+                if outcome.startswith("ended"):
+                    workers.remove(worker)
+                    with open_log(job.run.folder) as log:
+                        log.write(f"the process {outcome}\n".encode())
                 progress.advance()
     finally:  # after Ctrl-C too: what is written so far resumes
-        _stop([process for _, process in running])
+        stop_all([worker.process for worker in workers])
     return failed
-
-
-def _start(job: Job) -> subprocess.Popen:
-    for term in job.run.config.terms:
-        if type(term).__module__ == "__main__":
-            raise UserError(
-                f"reward term {type(term).__name__} is defined in a notebook or script, where "
-                "other processes cannot import it; move it to a module or use executor='inline'"
-            )
-    fixed = dict.fromkeys(
-        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(job.threads)
-    )
-    # the child must import this paperlib and what the parent can import, wherever it runs
-    path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
-    with _open_log(job.run) as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "from paperlib.experiments.grid import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **fixed, "PYTHONPATH": path, "PAPERLIB_PROGRESS": "0"},
-        )
-    try:
-        pickle.dump(job, process.stdin)
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it died at once; its exit status tells
-    return process
-
-
-def _stop(processes: list[subprocess.Popen]) -> None:
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + GRACE_SECONDS
-    for process in processes:
-        try:
-            process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdin.close()
 
 
 def describe(run: Run) -> str:
@@ -236,26 +196,6 @@ def _last_step(folder: Path) -> int:
         return 0
 
 
-def _open_log(run: Run) -> Any:
-    run.folder.mkdir(parents=True, exist_ok=True)
-    return open(run.folder / "log.txt", "ab")
-
-
 def _log_tail(run: Run) -> str:
     text = (run.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
     return "\n".join(text.splitlines()[-LOG_LINES:])
-
-
-def main() -> None:
-    """A local job's process: read one pickled job from stdin and do it."""
-    job = pickle.load(sys.stdin.buffer)
-
-    def leave_with_parent() -> None:
-        os.read(0, 1)  # returns when the parent is gone; nothing more is ever sent
-        os._exit(1)
-
-    threading.Thread(target=leave_with_parent, daemon=True).start()
-    try:
-        job.work()
-    except UserError as error:
-        sys.exit(f"error: {error}")

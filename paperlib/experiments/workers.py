@@ -1,0 +1,131 @@
+"""Worker processes of a local grid: each does one job after the other.
+
+Loading torch takes longer than a small job, so a worker is kept. A job is anything that can be
+pickled, with a ``run``, a number of ``threads`` and a method ``work``.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paperlib.environment import ROOT
+from paperlib.errors import UserError
+
+if TYPE_CHECKING:
+    from paperlib.experiments.grid import Job
+
+GRACE_SECONDS = 5.0  # between asking a worker to stop and killing it
+
+
+class Worker:
+    """A Python process that answers each job with a line on its stdout and ends with its stdin.
+
+    ``first`` is the job it will get first, whose log also takes what goes wrong before that.
+    """
+
+    def __init__(self, first: Job) -> None:
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        # the child must import this paperlib and what the parent can import, wherever it runs
+        path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
+        self.job: Job | None = None
+        with open_log(first.run.folder) as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from paperlib.experiments.workers import main; main()"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                env={**os.environ, **dict.fromkeys(names, str(first.threads)), "PYTHONPATH": path,
+                     "PAPERLIB_PROGRESS": "0"},
+            )
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    def start(self, job: Job) -> None:
+        """Give it a job. Raises UserError if another process cannot import a reward term."""
+        for term in job.run.config.terms:
+            if type(term).__module__ == "__main__":
+                raise UserError(
+                    f"reward term {type(term).__name__} is defined in a notebook or script, where "
+                    "other processes cannot import it; move it to a module or use "
+                    "executor='inline'"
+                )
+        self.job = job
+        try:  # the folder by itself, so that a job that cannot be read is reported in its log
+            pickle.dump((job.run.folder, pickle.dumps(job)), self.process.stdin)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died at once; its exit status tells
+
+    def outcome(self) -> str | None:
+        """``done``, ``failed`` or ``ended with status <n>``; None while the job runs."""
+        status = self.process.poll()  # before the line is looked for: it may come just between
+        line = self.process.stdout.readline()
+        if line:
+            self.job = None
+            return line.decode().strip()
+        if status is None:
+            return None
+        self.job = None
+        return f"ended with status {status}"
+
+
+def stop_all(processes: list[subprocess.Popen]) -> None:
+    """Ask the processes to end, kill those that do not, and close what they were held by."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + GRACE_SECONDS
+    for process in processes:
+        try:
+            process.wait(timeout=max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdin.close()
+        process.stdout.close()
+
+
+def open_log(folder: Path) -> Any:
+    """A run's log.txt, opened to append bytes; the folder is made if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return open(folder / "log.txt", "ab")
+
+
+def main() -> None:
+    """A worker's process: do the pickled jobs that come on stdin, one after the other.
+
+    What a job prints goes to its run's log; the answer after each is a line on the first stdout.
+    """
+    answers = os.fdopen(os.dup(1), "w")
+    jobs: queue.SimpleQueue[tuple[Path, bytes]] = queue.SimpleQueue()
+
+    def receive() -> None:
+        with suppress(EOFError):
+            while True:
+                jobs.put(pickle.load(sys.stdin.buffer))
+        os._exit(1)  # the parent is gone, or has no more to do
+
+    threading.Thread(target=receive, daemon=True).start()
+    while True:
+        folder, pickled = jobs.get()
+        with open_log(folder) as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        answer = "done"
+        try:
+            pickle.loads(pickled).work()
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            answer = "failed"
+        except Exception:
+            traceback.print_exc()
+            answer = "failed"
+        sys.stdout.flush()
+        sys.stderr.flush()
+        print(answer, file=answers, flush=True)
