@@ -2,17 +2,20 @@
 #
 #   PROFILE  smoke, tiny or paper             PRESET  paper or released
 #   SEEDS    numbers with commas between      JOBS    processes at once (default: one per core)
+#
+# SEEDS and JOBS are the notebooks' own when they are not given. PARALLEL notebooks run at once; more
+# than one helps when the runs are there.
 
 PROFILE ?= tiny
 PRESET ?= paper
-SEEDS ?= 0,1,2
+SEEDS ?=
 JOBS ?=
+PARALLEL ?= 1
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit smoke lab reproduce-table1 reproduce-table1-memory-r \
-        reproduce-table1-meds reproduce-explained bring-your-own tiny-model clean
+.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own tiny-model clean
 
 # This clone comes first, and nothing that a shell profile put on PYTHONPATH comes at all.
 export PYTHONPATH := $(CURDIR)
@@ -21,11 +24,11 @@ unexport PYTHONHOME
 # Starts a recipe: the Python that `setup` found or made (and has said everything about).
 PY = python=$$(.ci/python 2> /dev/null) && "$$python"
 
-TABLE = -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" -p SEEDS "$(SEEDS)" \
-        $(if $(JOBS),-p JOBS "$(JOBS)")
+REPRODUCE = -m paperlib reproduce --parallel $(PARALLEL) -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" \
+        $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)")
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 28
+	@grep -hE '^[a-z0-9%-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 28
 
 setup: ## make .venv from requirements.lock, unless the active environment fits
 	@.ci/python > /dev/null
@@ -40,32 +43,24 @@ unit: setup ## the unit tests
 
 smoke: setup ## execute every notebook with PROFILE=smoke, from nothing
 	@rm -rf build/smoke-runs figures/smoke executed/smoke
-	@python=$$(.ci/python 2> /dev/null); \
-	find notebooks -name '*.ipynb' -not -path '*/.ipynb_checkpoints/*' -print0 | sort -z | \
-	while IFS= read -r -d '' notebook; do \
-	    "$$python" -m paperlib notebook "$$notebook" -p PROFILE smoke -p SEEDS 0,1 \
-	        -p RUNS build/smoke-runs < /dev/null; \
-	done
+	@$(PY) -m paperlib reproduce all --parallel 2 -p PROFILE smoke -p SEEDS 0,1 \
+	    -p RUNS build/smoke-runs -p JOBS 1
 
 lab: setup ## open the notebooks in JupyterLab
 	@export JUPYTER_PREFER_ENV_PATH=1; \
 	$(PY) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks
 
-reproduce-table1: reproduce-table1-memory-r reproduce-table1-meds ## Table 1 of both papers
+artefacts: setup ## list what can be reproduced, one name a table, figure or analysis
+	@$(PY) -m paperlib reproduce
 
-reproduce-table1-memory-r: setup ## Table 1 of Memory-R+
-	@$(PY) -m paperlib notebook notebooks/memory_r/table1.ipynb $(TABLE)
+reproduce-all: setup ## every table, figure and analysis, and figures/<PROFILE>/index.md
+	@$(PY) $(REPRODUCE) all
 
-reproduce-table1-meds: setup ## Table 1 of MEDS
-	@$(PY) -m paperlib notebook notebooks/meds/table1.ipynb $(TABLE)
-
-reproduce-explained: setup ## both papers on toy tensors: schematics, equations, fidelity
-	@$(PY) -m paperlib notebook notebooks/memory_r/explained.ipynb -p PROFILE "$(PROFILE)"
-	@$(PY) -m paperlib notebook notebooks/meds/explained.ipynb -p PROFILE "$(PROFILE)"
+reproduce-%: setup ## one of them: reproduce-table1 (both papers), reproduce-fig3-meds ...
+	@$(PY) $(REPRODUCE) $*
 
 bring-your-own: setup ## a reward of your own, and both methods in a stock TRL trainer
-	@$(PY) -m paperlib notebook notebooks/beyond/bring_your_own.ipynb -p PROFILE "$(PROFILE)" \
-	    -p SEEDS "$(SEEDS)"
+	@$(PY) $(REPRODUCE) bring-your-own
 
 tiny-model: setup ## rebuild the tiny world's model and encoder from scratch (changes tracked files)
 	@$(PY) -m paperlib tiny-model

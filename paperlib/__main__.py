@@ -65,6 +65,16 @@ def build_parser() -> argparse.ArgumentParser:
     notebook.add_argument("--output", help="(executed/<PROFILE>/<folder>/<name>.ipynb)")
     notebook.add_argument("--cell-timeout", type=int, help="seconds per cell (no limit)")
 
+    reproduce = add("reproduce", _reproduce, "execute the notebooks of tables and figures by name")
+    reproduce.add_argument("names", nargs="*", help="such as table2, fig3-meds or all; none: list")
+    reproduce.add_argument(
+        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
+        help="a parameter, for the notebooks that have it; may be repeated",
+    )  # fmt: skip
+    reproduce.add_argument(
+        "--parallel", type=int, default=1, help="notebooks at once (%(default)s)"
+    )
+
     add("embed", _embed, "fill the committed tables into notebooks and READMEs")
     add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")
     return parser
@@ -125,6 +135,28 @@ def _notebook(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _reproduce(options: argparse.Namespace) -> int:
+    from paperlib.environment import ROOT
+    from paperlib.experiments.artefacts import artefacts, choose, reproduce
+    from paperlib.experiments.notebooks import parse_pairs
+    from paperlib.report.index import write_index
+
+    if not options.names:
+        for name, path in artefacts(ROOT).items():
+            print(f"{name:28} {path.relative_to(ROOT)}")
+        return 0
+    parameters = parse_pairs(options.parameters)
+    notebooks = choose(options.names, ROOT)
+    failed = reproduce(notebooks, parameters, parallel=options.parallel)
+    folder = ROOT / parameters.get("FIGURES", "figures") / parameters.get("PROFILE", "tiny")
+    if folder.is_dir():  # once more: notebooks that ran at once may have missed each other's
+        write_index(folder)
+    if failed:
+        print(f"error: {len(failed)} of {len(notebooks)} notebooks failed: {', '.join(failed)}",
+              file=sys.stderr)
+    return bool(failed)
 
 
 def _embed(options: argparse.Namespace) -> None:

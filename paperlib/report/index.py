@@ -43,8 +43,13 @@ def conclude(folder: Path, stem: str, title: str, claims: Sequence[Claim]) -> st
     folder.mkdir(parents=True, exist_ok=True)
     write_text_atomic(folder / f"{stem}_verdict.md", text)
     write_json_atomic(folder / f"{stem}_verdict.json", record)
-    write_text_atomic(folder.parent / "index.md", index(folder.parent))
+    write_index(folder.parent)
     return text
+
+
+def write_index(profile_folder: Path) -> None:
+    """Write :func:`index` to ``<profile_folder>/index.md``."""
+    write_text_atomic(profile_folder / "index.md", index(profile_folder))
 
 
 def index(profile_folder: Path) -> str:

@@ -1,0 +1,96 @@
+"""Every table and figure by name: which notebook makes it, and running many of them.
+
+The artefact ``table2-meds`` is made by ``notebooks/meds/table2.ipynb``; ``table2`` names those of
+both papers, ``all`` names everything. A notebook that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import nbformat
+
+from paperlib.errors import UserError
+from paperlib.experiments.parameters import declared_parameters
+
+FOLDERS = ("memory_r", "meds", "beyond")
+
+
+def artefacts(root: Path) -> dict[str, Path]:
+    """Notebook by name, Table 1s first (others read their runs), then by folder and number."""
+    paths = [path for folder in FOLDERS for path in (root / "notebooks" / folder).glob("*.ipynb")]
+
+    def order(path: Path) -> tuple:
+        digits = [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", path.stem)]
+        return path.stem != "table1", FOLDERS.index(path.parent.name), digits
+
+    return {artefact_name(path): path for path in sorted(paths, key=order)}
+
+
+def artefact_name(path: Path) -> str:
+    """``notebooks/memory_r/table1.ipynb`` makes ``table1-memory-r``."""
+    return f"{path.stem}-{path.parent.name}".replace("_", "-")
+
+
+def choose(names: Sequence[str], root: Path) -> dict[str, Path]:
+    """The notebooks behind ``names``, in the order of :func:`artefacts`, each once.
+
+    Raises:
+        UserError: a name of nothing; lists the valid ones.
+    """
+    known = artefacts(root)
+    short = {name: path.stem.replace("_", "-") for name, path in known.items()}
+    unknown = [n for n in names if n not in {"all", *known, *short.values()}]
+    if unknown:
+        valid = ", ".join(["all", *dict.fromkeys(short.values())])
+        raise UserError(f"unknown artefact {', '.join(unknown)}; valid: {valid}, or one paper's, "
+                        "such as table1-meds")
+    wanted = {"all", *names} if "all" in names else set(names)
+    return {
+        name: path for name, path in known.items()
+        if "all" in wanted or name in wanted or short[name] in wanted
+    }
+
+
+def reproduce(
+    notebooks: Mapping[str, Path], parameters: Mapping[str, str], *, parallel: int = 1
+) -> list[str]:
+    """Execute the notebooks, ``parallel`` at once; the names of those that failed.
+
+    Each runs in a process of its own (``python -m paperlib notebook``), which tells what it made
+    or what went wrong. A parameter goes to the notebooks that declare it.
+    """
+    waiting, failed = list(notebooks.items()), []
+    running: list[tuple[str, subprocess.Popen, float]] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < parallel:
+                name, path = waiting.pop(0)
+                print(f"{name}: started", file=sys.stderr, flush=True)
+                command = [sys.executable, "-m", "paperlib", "notebook", str(path)]
+                for key in parameters.keys() & _declared(path):
+                    command += ["-p", key, parameters[key]]
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+                running.append((name, process, time.monotonic()))
+            time.sleep(0.1)
+            for name, process, began in [r for r in running if r[1].poll() is not None]:
+                running.remove((name, process, began))
+                state = "done" if process.returncode == 0 else "FAILED"
+                seconds = time.monotonic() - began
+                print(f"{name}: {state} in {seconds:.0f} s", file=sys.stderr, flush=True)
+                if process.returncode:
+                    failed.append(name)
+    finally:  # Ctrl-C: the notebooks got it too, and what they computed is kept
+        for _, process, _ in running:
+            process.terminate()
+            process.wait()
+    return failed
+
+
+def _declared(path: Path) -> set[str]:
+    return set(declared_parameters(nbformat.read(path, as_version=4), path.name))
