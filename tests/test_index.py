@@ -14,6 +14,7 @@ from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, difference, judge
         ([5.0, 5.1, 4.9], [1.0, 1.0, 1.0], "lower", FAILS),
         ([5.0, 0.0, -5.0], [0.0, 0.0, 0.0], "higher", UNTOLD),
         ([5.0], [0.0], "higher", UNTOLD),  # one seed has no interval
+        ([5.0, 6.0], [3.0, 4.0], "higher", UNTOLD),  # equal differences: no width, no interval
     ],
 )
 def test_judge(ours, rival, direction, verdict):

@@ -27,17 +27,24 @@ class Difference:
         def number(value: float) -> str:
             return f"{value:+.{self.decimals}f}"
 
+        unit = f" {self.unit}" if self.unit else ""
         if self.low is None or self.high is None:
-            return f"{self.what}: {number(self.mean)} {self.unit} (one seed, no interval)"
+            return f"{self.what}: {number(self.mean)}{unit} (one seed, no interval)"
         return (
-            f"{self.what}: {number(self.mean)} {self.unit} "
+            f"{self.what}: {number(self.mean)}{unit} "
             f"[{number(self.low)}, {number(self.high)}] (95 %, {self.seeds} seeds)"
         )
 
     @property
     def verdict(self) -> str:
-        """``higher``, ``lower`` or ``cannot be told``: whether the interval excludes 0."""
+        """``higher``, ``lower`` or ``cannot be told``: whether the interval excludes 0.
+
+        Seeds that happen to differ by one and the same amount have an interval without width; it
+        says nothing of other seeds.
+        """
         if self.low is None or self.high is None or self.low <= 0 <= self.high:
+            return "cannot be told"
+        if self.high - self.low < 1e-9:
             return "cannot be told"
         return "higher" if self.low > 0 else "lower"
 
