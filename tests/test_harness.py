@@ -59,7 +59,7 @@ def test_settings_name_is_a_file_name():
         ({"max_completion_length": 0}, "max_completion_length is 0"),
         ({"batch_prompts": 0}, "batch_prompts is 0"),
         ({"seed": -1}, "seed is -1"),
-        ({"prompt": "plain"}, "valid: tags, boxed"),
+        ({"prompt": "plain"}, "valid: tags, think, boxed"),
     ],
 )
 def test_settings_refuse(change, named):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,27 @@ def test_logs_and_folder(finished):
         assert (groups["problem_id"].nunique() == 1).all()
 
 
+def test_a_watch_speaks_after_each_step_and_after_a_resume(tmp_path, capsys):
+    config, seen = smoke("GRPO", max_steps=4, save_steps=2), []
+
+    def watch(rows):
+        seen.append([row["step"] for row in rows])
+        if len(rows) == 3 and len(seen) == 3:
+            raise ZeroDivisionError("the watch is broken")
+        return [f"warning {len(rows)}"]
+
+    train(config, tmp_path, progress=False, watch=watch)
+    assert seen == [[1], [1, 2], [1, 2, 3]]  # no more after its failure, but the run goes on
+    said = capsys.readouterr().out.splitlines()
+    assert said[:2] == [f"{tmp_path.name}: warning 1", f"{tmp_path.name}: warning 2"]
+    assert len(said) == 3 and "ZeroDivisionError('the watch is broken')" in said[2]
+    (tmp_path / "complete.json").unlink()
+    shutil.rmtree(tmp_path / "checkpoints" / "000004")
+    train(config, tmp_path, progress=False, watch=watch)
+    assert seen[3:] == [[1, 2], [1, 2, 3], [1, 2, 3, 4]]  # what was before, then each new step
+    assert "warning 4" in capsys.readouterr().out
+
+
 def test_several_mini_batches_make_clipping_possible_and_one_never_does(tmp_path):
     fast = {"learning_rate": 3e-3, "max_steps": 3, "warmup_steps": 0}
     train(smoke("GRPO", **fast), tmp_path / "two", progress=False)
@@ -321,7 +343,7 @@ def test_a_broken_term_is_named_with_its_step(tmp_path, returns, says):
     ({"max_prompt_length": 10}, "8 of them over max_prompt_length = 10"),
     ({"model": "no-such-model"}, "cannot load model 'no-such-model'"),
     ({"dataset": "gsm9k"}, "unknown data set 'gsm9k'; valid: tiny-test"),
-    ({"prompt": "tag"}, "unknown prompt 'tag'; valid: tags, boxed"),
+    ({"prompt": "tag"}, "unknown prompt 'tag'; valid: tags, think, boxed"),
 ])
 def test_bad_settings_are_named_before_any_work(tmp_path, changes, says):
     with pytest.raises(UserError) as error:

@@ -56,6 +56,7 @@ def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> R
     changes: dict[str, Any] = {"method": method, "dataset": dataset}
     if profile == "paper":
         changes |= {
+            "prompt": "think",
             "prompts_per_step": 64,  # Table 4: batch 4 x accumulation 16
             "max_steps": 125,  # Table 4: 4 epochs, of 2,000 problems
             "max_prompt_length": 512, "max_completion_length": 300,  # Table 4

@@ -12,6 +12,14 @@ SYSTEM_PROMPTS: dict[str, str] = {
         "Respond in this format:\n"
         "<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
     ),
+    # Memory-R+, Table 3: the DeepSeek-R1 prompt, used on AI-MO.
+    "think": (
+        "A conversation between User and Assistant. The user asks a question, and the Assistant "
+        "solves it. The Assistant first thinks about the reasoning process in the mind and then "
+        "provides the user with the answer. The reasoning process and answer are enclosed within "
+        "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning "
+        "process here </think><answer> answer here </answer>"
+    ),
     # MEDS: the Qwen-Math template.
     "boxed": "Please reason step by step, and put your final answer within \\boxed{}.",
 }

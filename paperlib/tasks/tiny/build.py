@@ -63,7 +63,8 @@ def build_tokenizer(seed: int):
     from transformers import PreTrainedTokenizerFast
 
     rng = random.Random(f"tokenizer-{seed}")
-    corpus = list(SYSTEM_PROMPTS.values()) * 200 + ["system\n", "user\n", "assistant\n"] * 200
+    corpus = [SYSTEM_PROMPTS["tags"], SYSTEM_PROMPTS["boxed"]] * 200
+    corpus += ["system\n", "user\n", "assistant\n"] * 200
     for _ in range(4000):
         problem = draw_problem(rng, rng.choice(LEVELS))
         corpus += [problem.question, draw_solution(rng, problem, rng.choice(("tags", "boxed")))]
