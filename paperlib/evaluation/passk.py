@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from paperlib.errors import UserError
 
 
+@cache  # curves ask for the same few counts thousands of times
 def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that at least one of ``k`` samples, drawn from ``n`` with ``c`` right, is right.
 

@@ -124,6 +124,12 @@ def _write(
     return f"{reasoning}\n{end}"
 
 
+def written_steps(completion: str) -> list[Step]:
+    """The equations of a completion in their order, a check of the last one left out."""
+    found = _EQUATION.findall(_CHECK.sub("", completion))
+    return [(int(a), op, int(b), int(c)) for a, op, b, c in found]
+
+
 def diagnose(problem: TinyProblem, completion: str) -> str:
     """``correct`` or the true error category of a completion, one of :data:`CATEGORIES`.
 
@@ -135,11 +141,7 @@ def diagnose(problem: TinyProblem, completion: str) -> str:
     answer = extract_answer(completion)
     if answer is None:
         return "broken_format"
-    written = [
-        (int(a), op, int(b), int(c))
-        for a, op, b, c in _EQUATION.findall(_CHECK.sub("", completion))
-    ]
-    truth = problem.chain()
+    written, truth = written_steps(completion), problem.chain()
     if not written:
         return "other"
     if written == truth:
