@@ -1,0 +1,142 @@
+"""Paired differences, their correction for many, and the pictures of them, on given numbers."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from paperlib.experiments.recipes import eval_settings, recipe
+from paperlib.experiments.variants import HEAD_TO_HEAD
+from paperlib.files import write_json_atomic
+from paperlib.report import head_to_head as h
+from paperlib.report.table1 import LEVELS
+from paperlib.report.verdict import difference
+
+
+def frame(**values):
+    """pass@1 and pass@16 (twice as much) of each method, one value a seed."""
+    rows = [{"method": m.replace("_", " "), "seed": s, "pass@1": v, "pass@16": 2 * v}
+            for m, vs in values.items() for s, v in enumerate(vs)]
+    return pd.DataFrame(rows)
+
+
+def test_ten_comparisons_cover_every_method_but_the_bases():
+    assert len(h.PAIRS) == len(set(h.PAIRS)) == 10
+    assert {m for m, rival in h.PAIRS if rival in h.BASES} == {*HEAD_TO_HEAD} - {"R1", "DAPO"}
+    assert {m for pair in h.PAIRS for m in pair} == set(HEAD_TO_HEAD)
+
+
+def test_p_value_is_the_paired_t_test():
+    a, b = [3.0, 5.0, 4.5], [2.0, 4.5, 2.5]
+    assert h.p_value(difference("", a, b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    assert np.isnan(h.p_value(difference("", [1.0], [0.0])))
+    assert np.isnan(h.p_value(difference("", [1.0, 2.0], [0.0, 1.0])))  # no spread to judge by
+
+
+def test_a_difference_matters_in_either_direction_or_cannot_be_told():
+    up, down = difference("", [2.0, 2.1], [0.0, 0.0]), difference("", [0.0, 0.0], [2.0, 2.1])
+    assert h.matters(up) == h.matters(down) == "holds"
+    unsure = difference("", [2.0, -2.0], [0.0, 0.0])
+    assert [h.matters(d) for d in (unsure, None)] == ["cannot be told here"] * 2
+
+
+def test_holm_by_hand():
+    # 0.01 x 4, 0.03 x 3, then 0.04 x 2 < 0.09 keeps 0.09; NaN is no comparison
+    adjusted = h.holm([0.04, 0.01, np.nan, 0.03, 0.7])
+    np.testing.assert_allclose(adjusted, [0.09, 0.04, np.nan, 0.09, 0.7])
+    assert h.holm([0.9, 0.8]).max() == 1.0
+
+
+def test_differences_are_paired_by_seed_and_survive_a_missing_one():
+    data = frame(MEDS=[50, 52, 54], DAPO=[49, 50, 53])
+    found = h.gap(data, "MEDS", "DAPO", "pass@1")
+    assert (found.mean, found.seeds) == (pytest.approx(4 / 3), 3)
+    shuffled = data.sample(frac=1, random_state=0)
+    assert h.gap(shuffled, "MEDS", "DAPO", "pass@1") == found
+    assert h.gap(data[1:], "MEDS", "DAPO", "pass@1").mean == 1.5  # seed 0 of MEDS is gone
+    assert h.gap(data, "MEDS", "R1", "pass@1") is None
+
+
+def test_compare_corrects_over_all_rows():
+    data = frame(MEDS=[50, 52, 54], DAPO=[49, 50, 53], GRPO=[40, 41, 45])
+    table = h.compare(data, [("MEDS", "DAPO"), ("GRPO", "DAPO"), ("R1", "DAPO")],
+                      ["pass@1", "pass@16"])
+    assert table["metric"].tolist() == ["pass@1"] * 2 + ["pass@16"] * 2
+    np.testing.assert_allclose(table["mean"], [4 / 3, -26 / 3, 8 / 3, -52 / 3])
+    np.testing.assert_allclose(table["holm"], h.holm(table["p"]))
+    one_seed = h.compare(frame(MEDS=[50], DAPO=[49]), [("MEDS", "DAPO")], ["pass@1"])
+    assert one_seed[["low", "p", "holm"]].isna().all(axis=None)
+    assert h.compare(data, [("R1", "DAPO")], ["pass@1"]).empty
+
+
+def test_cost_is_relative_to_the_familys_base_of_the_same_seed():
+    data = pd.DataFrame({
+        "method": ["R1", "R1", "Memory-R", "Memory-R", "MEDS", "Base"], "seed": [0, 1, 0, 1, 0, 0],
+        h.COST: [2.0, 4.0, 3.0, 4.0, 5.0, np.nan],
+    })
+    np.testing.assert_allclose(h.relative_cost(data), [0, 0, 50, 0, np.nan, np.nan])
+
+
+def test_a_hollow_mark_where_the_correction_takes_the_difference_away():
+    data = h.compare(frame(MEDS=[50, 52, 54], DAPO=[49, 50, 53], GRPO=[40, 41.1, 44]),
+                     [("MEDS", "DAPO"), ("GRPO", "DAPO")], ["pass@1", "pass@16"])
+    figure = h.head_to_head_figure(frame(MEDS=[50, 52], DAPO=[49, 50], Base=[30]), data, 16)
+    axes = figure.axes[1]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["MEDS − DAPO", "GRPO − DAPO"]
+    marks = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [line.get_markerfacecolor() == "white" for line in marks] == [True, False]
+    np.testing.assert_allclose(marks[0].get_xdata(), 4 / 3)
+
+
+def test_the_table_says_missing_and_leaves_out_what_cannot_be():
+    class Config:
+        def __init__(self, seed):
+            self.seed, self.hash = seed, f"h{seed}"
+
+    class Run:
+        def __init__(self, seed):
+            self.config = Config(seed)
+
+        def status(self):
+            return "missing"
+
+    data = pd.DataFrame({"method": ["Base", "R1"], "seed": [0, 0], "pass@1": [50.0, 60.0],
+                         h.COST: [np.nan, 2.0]})
+    table = h.measure_table(data, {"Base": [Run(0)], "R1": [Run(0), Run(1)], "MEDS": [Run(0)]},
+                            "t", [])
+    base, r1, meds = (row.cells for row in table.rows)
+    assert base[0].values == (50.0,) and base[1] is None
+    assert r1[0].text(1) == "60.0 (1 of 2)" and meds[0].text(1) == "missing"
+
+
+def test_measures_of_a_run(tmp_path):
+    settings = eval_settings("memory_r", "smoke", "test")
+
+    class Run:
+        config = recipe("memory_r", "R1", "smoke", 3)
+
+        def status(self):
+            return "complete"
+
+        def checkpoints(self):
+            return [(4, tmp_path), (8, tmp_path)]
+
+        def evaluation_path(self, step, settings):
+            return tmp_path / f"{step}.json"
+
+        def metrics(self):
+            row = {"step": 1, "length": 9.0, **dict.fromkeys(h.SECONDS, 0.5)}
+            return pd.DataFrame([row | {"step": i + 1} for i in range(16)])
+
+    assert h.measures(Run(), settings) is None  # not evaluated yet
+    same, other = "<reasoning>\n1+2=3\n</reasoning>", "<reasoning>\n1+3=4\n</reasoning>"
+    problems = [{"level": level, "n": 4, "correct": 1, "truncated": 1, "mean_length": 10.0,
+                 "responses": [same, same, same, other]} for level in LEVELS]
+    write_json_atomic(tmp_path / "8.json", {"problems": problems})
+    found = h.measure_frame({"R1": [Run()]}, settings).iloc[0]
+    assert (found["method"], found["seed"]) == ("R1", 3)
+    assert (found["pass@1"], found["pass@4"]) == (25, 100)
+    assert found["path diversity"] == pytest.approx(50)  # 3 of 6 pairs
+    assert 0 < found["TF-IDF diversity"] < 50  # and those pairs share some tokens
+    assert (found["truncated"], found["length"]) == (25, 10)
+    assert (found["collapsed"], found[h.COST]) == (0, 1.5)
