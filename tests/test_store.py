@@ -11,6 +11,7 @@ import pytest
 
 from paperlib.environment import environment_record, git_state
 from paperlib.errors import UserError
+from paperlib.evaluation.collapse import CollapseWatch
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run, Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic, written_together
@@ -34,7 +35,9 @@ def make_config(seed: int = 0, **changes) -> RunConfig:
     return replace(config, **changes)
 
 
-def fake_train(config: RunConfig, folder: Path, *, progress: bool = True, device: str = "cpu"):
+def fake_train(
+    config: RunConfig, folder: Path, *, progress: bool = True, device: str = "cpu", watch=None
+):
     """Steps of nothing, one checkpoint every other step; resumes like the real one."""
     write_json_atomic(folder / "config.json", config.to_dict())
     done = len(read_jsonl(folder / "metrics.jsonl"))
@@ -75,6 +78,16 @@ def test_ensure_trains_once_then_reads(tmp_path, trained):
     assert trained == [run.config.name]
     assert Store(tmp_path).folders() == [run.folder]
     assert not (run.folder / "lock.json").exists()
+
+
+def test_a_run_warns_of_collapses_unless_told_otherwise(tmp_path, monkeypatch):
+    watches = []
+    monkeypatch.setattr(
+        "paperlib.rl.train.train", lambda config, folder, watch: watches.append(watch)
+    )
+    Store(tmp_path).run(make_config()).ensure()
+    Store(tmp_path).run(make_config()).ensure(watch=None)
+    assert isinstance(watches[0], CollapseWatch) and watches[1] is None
 
 
 def test_a_partial_run_is_resumed(tmp_path, trained):

@@ -94,6 +94,7 @@ class Run:
         """Train the run, resume it, or return at once if it is complete.
 
         While another process works on it, wait (saying who does), then read what it made.
+        Warnings of collapses are shown while it trains (:mod:`paperlib.evaluation.collapse`).
         ``train_kwargs`` go to :func:`paperlib.rl.train.train`.
 
         Raises:
@@ -103,9 +104,10 @@ class Run:
             return self
         with self._locked():
             if self._checked_status() != "complete":  # nobody finished it while we waited
+                from paperlib.evaluation.collapse import CollapseWatch
                 from paperlib.rl.train import train
 
-                train(self.config, self.folder, **train_kwargs)
+                train(self.config, self.folder, **{"watch": CollapseWatch(), **train_kwargs})
         return self
 
     def metrics(self) -> pd.DataFrame:

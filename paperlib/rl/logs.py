@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +56,17 @@ GLOSSARY = {
 }
 
 
+# Gets the rows of metrics.jsonl so far, after every step; what it returns is shown to the user.
+Watch = Callable[[list[dict[str, float]]], list[str]]
+
+
 class RunLog:
     """The open logs of a run; ``start`` is the last step that is already done."""
 
-    def __init__(self, folder: Path, start: int, max_steps: int, *, progress: bool) -> None:
+    def __init__(
+        self, folder: Path, start: int, max_steps: int, *, progress: bool,
+        watch: Watch | None = None,
+    ) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._path = folder / "metrics.jsonl"
@@ -68,6 +77,9 @@ class RunLog:
         self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
         hidden = not progress or os.environ.get("PAPERLIB_PROGRESS") == "0"
         self._bar = tqdm(total=max_steps, initial=start, disable=hidden, desc=folder.name)
+        self._name, self._rows, self._watch = folder.name, rows, watch
+        if rows:  # a resumed run: what is going on already
+            self._warn()
 
     def step(self, metrics: dict[str, float]) -> None:
         """Append one step, flushed to the disk's cache, and move the bar."""
@@ -78,10 +90,23 @@ class RunLog:
         shown = ("accuracy", "reward", "length", "entropy")
         self._bar.set_postfix({k: f"{metrics[k]:.2f}" for k in shown if k in metrics})
         self._bar.update()
+        self._rows.append(metrics)
+        self._warn()
+
+    def _warn(self) -> None:
+        if self._watch is None:
+            return
+        try:
+            texts = self._watch(self._rows)
+        except Exception as error:  # a run outlives what only looks at it
+            self._watch, texts = None, [f"no more warnings, they failed with {error!r}"]
+        for text in texts:
+            self.note(f"{self._name}: {text}")
 
     def note(self, text: str) -> None:
-        """A line for the user, above the bar."""
+        """A line for the user, above the bar, and at once in the log of a background job."""
         tqdm.write(text)
+        sys.stdout.flush()
 
     def close(self) -> None:
         self._file.close()

@@ -37,7 +37,7 @@ from paperlib.rl.checkpoint import (
 from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import check_head
-from paperlib.rl.logs import RunLog, rollout_metrics, write_rollouts
+from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_rollouts
 from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
 from paperlib.rl.policy import load_policy, resolve_device
 from paperlib.rl.update import update
@@ -45,9 +45,13 @@ from paperlib.tasks.data import load_problems
 
 
 def train(
-    config: RunConfig, folder: Path, *, device: str = "auto", progress: bool = True
+    config: RunConfig, folder: Path, *, device: str = "auto", progress: bool = True,
+    watch: Watch | None = None,
 ) -> None:
     """Train the run in ``folder``, or resume it; a finished run is left as it is.
+
+    ``watch`` gets the metrics of all steps so far after each step and returns lines to show, such
+    as the warnings of ``paperlib.evaluation.collapse.CollapseWatch``.
 
     Raises:
         UserError: bad data, model or device; a folder of another config; a damaged checkpoint; a
@@ -92,7 +96,7 @@ def train(
     began, step, reason = time.time(), start, "finished"
     if config.max_steps == 0 and not checkpoint:
         save(0)
-    log = RunLog(folder, start, config.max_steps, progress=progress)
+    log = RunLog(folder, start, config.max_steps, progress=progress, watch=watch)
     try:
         for step in range(start + 1, config.max_steps + 1):
             clock: dict[str, float] = {}

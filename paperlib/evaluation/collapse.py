@@ -1,0 +1,234 @@
+"""Training collapse, read off a run's metrics: what happened, from which step on, does it last.
+
+The Memory-R+ paper (Sec. 4.3) describes reward-mode collapse and both length collapses in words,
+without thresholds; entropy collapse and KL blow-up are ours, and so are all numbers below.
+
+A kind occurs when its condition holds for PERSIST steps on end, and it is over when the condition
+fails as long. Conditions look at the trailing median of WINDOW steps, which shrugs off outliers
+and is up to half a window late. Nothing looks ahead: a warning during training (CollapseWatch) and
+the verdict afterwards (diagnose_run) are one computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from paperlib.methods.baselines import (
+    IntegerAnswer,
+    ReasoningSteps,
+    SoftFormat,
+    StrictFormat,
+    XmlCount,
+)
+
+REWARD_MODE, SHORT, LONG = "reward-mode collapse", "short-length collapse", "long-length collapse"
+ENTROPY, KL = "entropy collapse", "KL blow-up"
+KINDS = (REWARD_MODE, SHORT, LONG, ENTROPY, KL)
+
+WINDOW = 8  # steps of the trailing median
+PERSIST = 8  # steps a condition must hold, or fail, on end
+MIN_STEPS = WINDOW + PERSIST  # a shorter run gets no verdict
+
+START = 2  # steps that count as the start: sampled from the initial policy, or nearly so
+REWARD_START = 4  # the same for rewards, which vary more from batch to batch
+FALLEN = 0.6  # share of its start below which correctness has fallen
+FLAT_STEPS = 64  # steps over which a mean is taken to call correctness flat
+CORRECT_RISE = 0.02  # less than this above its start is flat
+CEILING = 0.9  # correctness that starts above this has nowhere to rise to
+FORMAT_RISE = 0.01  # a format reward (most are worth 0.5) has risen by more than this
+
+SHORT_TOKENS = 10  # Sec. 4.3.2: "sometimes as short as just 10 tokens"
+SHORT_HALF = 0.5  # ... where the run started with at least twice that
+SHORT_SHARE = 0.25  # or this share of the starting length, however long
+LONG_TRUNCATED = 0.9  # share of rollouts cut at the maximum: nearly every one
+LONG_START = 0.5  # a run that starts with more than this is set up too short, not collapsed
+ENTROPY_SHARE = 0.2  # of the starting entropy
+KL_LARGE = 1.0  # nats a token; healthy runs here stay below 0.1
+
+FORMATS = tuple(
+    f"reward/{term.name}"
+    for term in (IntegerAnswer, XmlCount, SoftFormat, StrictFormat, ReasoningSteps)
+)
+
+Metrics = pd.DataFrame | Iterable[Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """One collapse of a run: ``onset`` is its first step, ``end`` the step from which it was over
+    again, None if it still lasted at the last step."""
+
+    kind: str  # one of KINDS
+    onset: int
+    detail: str
+    end: int | None = None
+
+    def __str__(self) -> str:
+        over = "" if self.end is None else f", over from step {self.end}"
+        return f"{self.kind} from step {self.onset}{over}: {self.detail}"
+
+
+def diagnose_run(metrics: Metrics) -> list[Collapse]:
+    """All collapses of a run, at most one of a kind, in the order of KINDS.
+
+    Args:
+        metrics: ``run.metrics()`` or the rows of metrics.jsonl; keys in paperlib/rl/logs.py.
+            Absent keys and NaN are steps that say nothing.
+
+    Below MIN_STEPS steps only a KL that is not finite is reported.
+    """
+    frame = _frame(metrics)
+    if frame.empty:
+        return []
+    found = (find(frame) for find in (reward_mode, short_length, long_length, entropy, kl))
+    return [collapse for collapse in found if collapse]
+
+
+def verdict(metrics: Metrics) -> str:
+    """``collapsed``, ``recovered`` (every collapse is over), ``no collapse`` or ``too short``."""
+    frame = _frame(metrics)
+    found = diagnose_run(frame)
+    if found:
+        return "collapsed" if any(c.end is None for c in found) else "recovered"
+    return "no collapse" if len(frame) >= MIN_STEPS else "too short"
+
+
+class CollapseWatch:
+    """Warnings while a run is trained, one per kind: ``watch(rows so far) -> new warnings``.
+
+    A resumed run starts with the rows it had: what is over by then is not repeated.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, rows: Iterable[Mapping[str, float]]) -> list[str]:
+        new = [c for c in diagnose_run(rows) if c.kind not in self._known]
+        self._known.update(c.kind for c in new)
+        return [str(c) for c in new if c.end is None]
+
+
+def reward_mode(frame: pd.DataFrame) -> Collapse | None:
+    """Correctness does not grow, whatever the easy rewards do (Sec. 4.3.1).
+
+    The paper's two forms: "LLMs prioritize learning a simpler, typically format-based, reward", or
+    "become confused by multiple rewards, struggling to learn any". Ours: correctness has fallen
+    (below FALLEN of its start), or is flat (its mean over FLAT_STEPS is within CORRECT_RISE of its
+    start or lower); the detail says which form, by whether a format reward has risen by then.
+    Correctness varies by 0.15 from step to step in small runs, so that a flat curve shorter than
+    FLAT_STEPS cannot be told from a slow rise, and nothing is said about it.
+    """
+    names = ("accuracy_drawn", "accuracy", "reward/correctness")  # drawn: before DAPO drops groups
+    correct = next((frame[name] for name in names if name in frame), None)
+    if correct is None:
+        return None
+    start, now = _start(correct, REWARD_START), _median(correct)
+    means = correct.rolling(FLAT_STEPS, min_periods=FLAT_STEPS // 2).mean()
+    means.iloc[: REWARD_START + FLAT_STEPS - 1] = np.nan  # the start itself is not compared
+    flat = (means <= start + CORRECT_RISE) & (start < CEILING)
+    spells = [_spell(frame, now < FALLEN * start), _spell(frame, flat, hold=1, span=FLAT_STEPS)]
+    if not any(spells):
+        return None
+    row, onset, end = min(spell for spell in spells if spell)
+    risen = []
+    for name in (name for name in FORMATS if name in frame):
+        before, after = _start(frame[name], REWARD_START), _median(frame[name]).iloc[row]
+        if after > before + FORMAT_RISE:
+            risen.append(f"{name.removeprefix('reward/')} rises from {before:.3f} to {after:.3f}")
+    form = f"while {risen[0]}" if risen else "and no reward rises"
+    detail = f"correctness {start:.2f} at the start, {now.iloc[row]:.2f} at step {{}}, {form}"
+    return Collapse(REWARD_MODE, onset, detail.format(int(frame["step"].iloc[row])), end)
+
+
+def short_length(frame: pd.DataFrame) -> Collapse | None:
+    """Mean length falls to "as short as just 10 tokens" (Sec. 4.3.2).
+
+    Ours: to SHORT_TOKENS or fewer and SHORT_HALF of its start or less; or to SHORT_SHARE of it.
+    """
+    if "length" not in frame:
+        return None
+    start, now = _start(frame["length"]), _median(frame["length"])
+    brief = (now <= SHORT_TOKENS) & (now <= SHORT_HALF * start) | (now <= SHORT_SHARE * start)
+    return _collapse(SHORT, frame, brief, frame["length"], "mean length {} tokens")
+
+
+def long_length(frame: pd.DataFrame) -> Collapse | None:
+    """"Output sequences that continually expand until they reach the maximum" (Sec. 4.3.2).
+
+    Ours: LONG_TRUNCATED of the rollouts or more are cut at the maximum, LONG_START or fewer at the
+    start.
+    """
+    if "truncated" not in frame:
+        return None
+    start, now = _start(frame["truncated"]), _median(frame["truncated"])
+    cut = (now >= LONG_TRUNCATED) & (start <= LONG_START)
+    return _collapse(LONG, frame, cut, frame["truncated"], "share of cut rollouts {}")
+
+
+def entropy(frame: pd.DataFrame) -> Collapse | None:
+    """The policy hardly varies any more. Ours: entropy at ENTROPY_SHARE of its start or less."""
+    if "entropy" not in frame:
+        return None
+    start, now = _start(frame["entropy"]), _median(frame["entropy"])
+    low = (now <= ENTROPY_SHARE * start) & (start > 0)
+    return _collapse(ENTROPY, frame, low, frame["entropy"], "entropy {} nats")
+
+
+def kl(frame: pd.DataFrame) -> Collapse | None:
+    """The policy has left the initial model. Ours: KL of KL_LARGE or more, or log-ratios clamped
+    in most steps; a KL that is not finite counts at once and for good."""
+    if "kl" not in frame:
+        return None
+    trained = frame["length"].notna() if "length" in frame else True  # a step without a batch
+    broken = np.flatnonzero(~np.isfinite(frame["kl"]) & trained)
+    if len(broken):
+        return Collapse(KL, int(frame["step"].iloc[broken[0]]), "the KL is not finite")
+    large = _median(frame["kl"]) >= KL_LARGE
+    found = _collapse(KL, frame, large, frame["kl"], "KL {} nats a token")
+    if found is None and "kl_clamped" in frame:
+        clamped = frame["kl_clamped"]
+        found = _collapse(KL, frame, _median(clamped) > 0, clamped, "{} log-ratios clamped")
+    return found
+
+
+def _frame(metrics: Metrics) -> pd.DataFrame:
+    return metrics if isinstance(metrics, pd.DataFrame) else pd.DataFrame(list(metrics))
+
+
+def _start(values: pd.Series, steps: int = START) -> float:
+    return float(values.dropna().iloc[:steps].mean())
+
+
+def _median(values: pd.Series) -> pd.Series:
+    return values.rolling(WINDOW, min_periods=1).median()
+
+
+def _collapse(
+    kind: str, frame: pd.DataFrame, condition: pd.Series, values: pd.Series, what: str
+) -> Collapse | None:
+    spell = _spell(frame, condition)
+    if spell is None:
+        return None
+    row, onset, end = spell
+    before, after = (f"{value:.3g}" for value in (_start(values), _median(values).iloc[row]))
+    step = int(frame["step"].iloc[row])
+    return Collapse(kind, onset, f"{what.format(before)} at the start, {after} at step {step}", end)
+
+
+def _spell(
+    frame: pd.DataFrame, condition: pd.Series, hold: int = PERSIST, span: int = PERSIST
+) -> tuple[int, int, int | None] | None:
+    """When the condition first held for ``hold`` steps: ``(row at which that was certain, step of
+    the onset, span - 1 steps earlier, step from which it was over or None)``; None if never."""
+    steps = frame["step"].to_numpy()
+    held = np.flatnonzero(condition.rolling(hold).sum() == hold)
+    if len(frame) < MIN_STEPS or not len(held):
+        return None
+    failed = np.flatnonzero(condition.rolling(PERSIST).sum() == 0)
+    over = failed[failed > held[-1]]
+    end = int(steps[over[0] - PERSIST + 1]) if len(over) else None
+    return int(held[0]), int(steps[held[0] - span + 1]), end

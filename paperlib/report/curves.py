@@ -1,0 +1,161 @@
+"""Training curves of Memory-R+ (its Figs. 3 to 6): figures, and comparisons between their phases.
+
+Figures are pure functions of a frame of curves: one row a step, with columns ``method``, ``seed``,
+``step`` and the metrics of paperlib/rl/logs.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from paperlib.evaluation.collapse import ENTROPY, KL, LONG, REWARD_MODE, SHORT
+from paperlib.experiments.store import Run
+from paperlib.report.style import GREY, INK, color, legend_below, mean_band, panels, smooth
+from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, Difference, difference
+
+LABELS = {
+    "reward/correctness": "correctness reward",
+    "reward/integer": "integer reward",
+    "reward/xmlcount": "XML reward",
+    "reward/reasoning_steps": "reasoning-steps reward",
+    "reward/exploit": "exploit, normalised",
+    "reward/explore": "explore, normalised",
+    "length": "mean length (tokens)",
+    "entropy": "entropy (nats)",
+    "kl": "KL to base (nats)",
+}
+SMOOTH = 8  # steps of the trailing mean
+SHOWN_IN = {REWARD_MODE: "reward/correctness", SHORT: "length", LONG: "length",
+            ENTROPY: "entropy", KL: "kl"}  # fmt: skip
+
+
+def curves(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
+    """The metrics of the complete runs among ``runs`` (per method, one a seed)."""
+    frames = [
+        run.metrics().assign(method=method, seed=run.config.seed)
+        for method, of_method in runs.items()
+        for run in of_method
+        if run.status() == "complete"
+    ]
+    if not frames:
+        return pd.DataFrame(columns=["method", "seed", "step"])
+    data = pd.concat(frames, ignore_index=True)
+    return data[["method", "seed", *data.columns.drop(["method", "seed"])]]
+
+
+def curve_grid(
+    rows: Mapping[str, tuple[pd.DataFrame, Sequence[str]]], *, window: int = SMOOTH,
+    marks: Mapping[str, pd.DataFrame] | None = None, width: float = 3.3, height: float = 2.7,
+) -> Figure:
+    """Rows of panels, one panel a metric: trailing means over ``window`` steps.
+
+    Args:
+        rows: title of the row -> its curves and its metrics, keys of LABELS. Of several seeds the
+            mean and a band of +- one standard deviation are drawn.
+        marks: title of the row -> what paperlib.report.collapses.onsets gives. With these, every
+            seed is a line, and a triangle stands where a collapse starts.
+    """
+    most = max(len(metrics) for _, metrics in rows.values())
+    figure, axes = panels(len(rows), most, width=width, height=height)
+    figure.get_layout_engine().set(w_pad=0.09, h_pad=0.06)
+    for line, (title, (data, metrics)) in enumerate(rows.items()):
+        seeds = data["seed"].nunique()
+        if marks is None and seeds > 1:
+            title = f"{title}{', ' if title else ''}mean ± std of {seeds} seeds"
+        for column, metric in enumerate(metrics):
+            one = axes[line, column]
+            _panel(one, data, metric, window, marks and marks[title])
+            one.set(ylabel=LABELS[metric], xlabel="training step" if line + 1 == len(rows) else "")
+            one.set_title(title if column == 0 else "", loc="left", fontsize="medium")
+        for one in axes[line, len(metrics) :]:
+            one.set_axis_off()
+    legend_below(figure, axes[0, 0])
+    return figure
+
+
+def _panel(
+    axes: Any, data: pd.DataFrame, metric: str, window: int, marks: pd.DataFrame | None
+) -> None:
+    for method in data["method"].unique():
+        wide = _wide(data, method, metric)
+        lines = [smooth(wide[seed], window) for seed in wide]
+        if lines and marks is None:
+            mean_band(axes, wide.index, lines, method)
+        if marks is None:
+            continue
+        for seed, line in zip(wide, lines, strict=True):
+            label = method if seed == wide.columns[0] else "_"
+            mean_band(axes, wide.index, [line], method, label=label, linewidth=1)
+            here = marks[(marks["method"] == method) & (marks["seed"] == seed)]
+            for step in here["step"][here["kind"].map(SHOWN_IN) == metric]:
+                height = line[wide.index.get_loc(step)]
+                axes.plot(step, height, "v", color=color(method), markersize=7, label="_")
+
+
+def _wide(data: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
+    """``[steps, seeds]`` of one metric; without the seeds that have none."""
+    of_method = data[data["method"] == method].reindex(columns=["step", "seed", metric])
+    return of_method.pivot(index="step", columns="seed", values=metric).dropna(axis=1, how="all")
+
+
+def intrinsic_figure(data: pd.DataFrame, warmup: int, window: int = SMOOTH) -> Figure:
+    """Fig. 6: exploit and explore over steps; the first ``warmup`` steps are shaded."""
+    figure = curve_grid({"": (data, ("reward/exploit", "reward/explore"))}, window=window,
+                        width=4.6, height=3.2)  # fmt: skip
+    axes = figure.axes[1]
+    axes.axvspan(0, warmup, color=GREY, alpha=0.25, linewidth=0)
+    axes.text(warmup, 0.02, " warm-up of explore ends", color=INK, fontsize="small",
+              transform=axes.get_xaxis_transform())  # fmt: skip
+    return figure
+
+
+def mean_over(
+    data: pd.DataFrame, method: str, metric: str, seeds: Sequence[int], first: float, last: float
+) -> list[float | None]:
+    """The mean of a metric over steps ``first < step <= last``, for each seed; None if missing."""
+    wide = _wide(data, method, metric)
+    inside = wide[(wide.index > first) & (wide.index <= last)]
+    means = [inside[seed].mean() if seed in inside else np.nan for seed in seeds]
+    return [float(mean) if np.isfinite(mean) else None for mean in means]
+
+
+def last_third(
+    data: pd.DataFrame, method: str, metric: str, seeds: Sequence[int]
+) -> list[float | None]:
+    """The mean over the last third of the steps, for each seed."""
+    steps = data["step"].max()
+    return mean_over(data, method, metric, seeds, 2 * steps / 3, steps)
+
+
+def rise(
+    data: pd.DataFrame, method: str, metric: str, seeds: Sequence[int], decimals: int = 3
+) -> Difference | None:
+    """From the first to the last third of a run, paired by seed. In ``tiny`` on Table 1's data a
+    third is one pass over the problems, so that both are means over the same questions."""
+    first = mean_over(data, method, metric, seeds, 0, data["step"].max() / 3)
+    unit = {"length": "tokens", "entropy": "nats", "kl": "nats"}.get(metric, "")
+    what = f"{method}, {LABELS[metric].split(' (')[0].removesuffix(' reward')}"
+    last = last_third(data, method, metric, seeds)
+    return difference(what, last, first, unit=unit, decimals=decimals)
+
+
+def told(*found: Difference | None, first: str = "") -> str:
+    """The differences as one line after ``first``; "missing" for one that no seed has."""
+    return first + "; ".join("missing" if one is None else str(one) for one in found)
+
+
+def gains(*found: Difference | None) -> str:
+    """What :func:`rise` found, as one line."""
+    return told(*found, first="from the first to the last third, ")
+
+
+def all_of(verdicts: Sequence[str]) -> str:
+    """The verdict on a claim of several parts: all must hold, and one that fails is enough."""
+    if FAILS in verdicts:
+        return FAILS
+    return HOLDS if set(verdicts) == {HOLDS} else UNTOLD

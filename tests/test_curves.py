@@ -1,0 +1,160 @@
+"""Curves and collapse tables: what is drawn, counted and compared is what was logged."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_store import make_config
+
+from paperlib.evaluation.collapse import KINDS, KL, SHORT
+from paperlib.experiments.store import Store
+from paperlib.files import write_json_atomic
+from paperlib.report import collapses as module
+from paperlib.report.collapses import (
+    collapse_table,
+    count,
+    never,
+    occurs,
+    onsets,
+    prevented,
+    share_table,
+    tally,
+)
+from paperlib.report.curves import (
+    all_of,
+    curve_grid,
+    curves,
+    gains,
+    intrinsic_figure,
+    last_third,
+    mean_over,
+    rise,
+)
+from paperlib.report.style import color
+from paperlib.report.tables import to_markdown
+from paperlib.report.verdict import FAILS, HOLDS, UNTOLD
+
+STEPS = 30
+
+
+def rows(length_to: float, kl_to: float = 0.0, top: float = 100) -> list[dict]:
+    return [
+        {"step": s, "accuracy_drawn": 0.5, "reward/correctness": s / top, "kl": kl_to * (s > 8),
+         "length": 40.0 if s < 6 else length_to, "reward/explore": float(s > 5),
+         "reward/exploit": 0.5}
+        for s in range(1, STEPS + 1)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """R1 collapses under seed 0 (length) and 1 (KL); Memory-R+ does not; its seed 1 is missing."""
+    monkeypatch.setattr(module, "provenance", lambda runs: (f"{len(runs)} runs",))
+    store = Store(tmp_path)
+
+    def run(method, seed, metrics):
+        made = store.run(replace(make_config(seed), method=method, max_steps=STEPS))
+        if metrics:
+            made.folder.mkdir(parents=True)
+            write_json_atomic(made.folder / "config.json", made.config.to_dict())
+            lines = pd.DataFrame(metrics).to_json(orient="records", lines=True)
+            (made.folder / "metrics.jsonl").write_text(lines)
+            mark = made.folder / "checkpoints" / f"{len(metrics):06d}" / "COMPLETE"
+            mark.parent.mkdir(parents=True)
+            mark.touch()
+            write_json_atomic(made.folder / "complete.json", {"step": len(metrics)})
+        return made
+
+    return {
+        "R1": [run("R1", 0, rows(5.0)), run("R1", 1, rows(38.0, 2.0, top=99))],
+        "Memory-R+": [run("Memory-R+", 0, rows(38.0)), run("Memory-R+", 1, None)],
+    }
+
+
+def test_curves_hold_the_complete_runs(runs):
+    data = curves(runs)
+    found = data.groupby(["method", "seed"]).size()
+    assert found.to_dict() == {("R1", 0): STEPS, ("R1", 1): STEPS, ("Memory-R+", 0): STEPS}
+    assert curves({}).empty
+
+
+def test_panels_draw_means_bands_and_labels(runs):
+    data = curves(runs)
+    figure = curve_grid({"all": (data, ("length", "kl")), "one": (data, ("kl",))}, window=1)
+    length, kl, one, off = figure.axes
+    assert length.get_ylabel() == "mean length (tokens)" and one.get_xlabel() == "training step"
+    assert length.get_title(loc="left") == "all, mean ± std of 2 seeds"
+    assert not off.axison
+    by_label = {line.get_label(): line for line in length.lines}
+    np.testing.assert_allclose(by_label["R1"].get_ydata()[[0, -1]], [40, (5 + 38) / 2])
+    assert by_label["Memory-R+"].get_color() == color("Memory-R+")
+    assert len(length.collections) == 1  # a band for R1, whose seeds are two
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["R1", "Memory-R+"]
+
+
+def test_marks_stand_where_collapses_start(runs):
+    marks = onsets(runs)
+    assert marks[["method", "seed", "kind"]].values.tolist() == [["R1", 0, SHORT], ["R1", 1, KL]]
+    figure = curve_grid({"": (curves(runs), ("length", "kl"))}, marks={"": marks}, window=1)
+    points = [[tuple(line.get_xydata()[0]) for line in one.lines if line.get_marker() == "v"]
+              for one in figure.axes]  # fmt: skip
+    assert points == [[(marks["step"][0], 5.0)], [(marks["step"][1], 2.0)]]
+    assert len(figure.axes[0].lines) == 3 + 1  # each seed is a line
+    assert len(figure.legends[0].get_texts()) == 2
+
+
+def test_the_warm_up_is_shaded(runs):
+    figure = intrinsic_figure(curves(runs), warmup=5, window=1)
+    (shade,) = figure.axes[1].patches
+    assert (shade.get_x(), shade.get_width()) == (0, 5)
+    assert not figure.axes[0].patches
+    assert figure.axes[1].get_ylabel() == "explore, normalised"
+
+
+def test_differences_over_thirds_are_paired_and_show_gaps(runs):
+    data = curves(runs)
+    correct = "reward/correctness"
+    assert mean_over(data, "R1", "length", [0, 1], 5, 7) == [5, 38]
+    assert last_third(data, "Memory-R+", "length", [0, 1]) == [38, None]
+    found = rise(data, "R1", correct, [0, 1])
+    # steps 21 to 30 against 1 to 10: 20 / 100 and 20 / 99
+    assert found.mean == pytest.approx((0.2 + 20 / 99) / 2) and found.verdict == "higher"
+    assert found.what == "R1, correctness" and found.unit == ""
+    text = gains(found, None)
+    assert text.startswith("from the first to the last third, R1, correctness: +0.201 [")
+    assert text.endswith("; missing")
+    assert rise(data, "Memory-R+", correct, [1]) is None
+    assert rise(data, "R1", "entropy", [0, 1]) is None  # was not logged
+    assert mean_over(data, "GRPO", "length", [0], 0, 9) == [None]
+
+
+def test_counts_and_their_verdicts(runs):
+    assert count(runs["R1"]) == (2, 2) and count(runs["R1"], (SHORT,)) == (1, 2)
+    assert count(runs["Memory-R+"]) == (0, 1)
+    assert [occurs(c) for c in ((1, 3), (0, 3), (0, 1), (0, 0))] == [HOLDS, FAILS, UNTOLD, UNTOLD]
+    assert [never(c) for c in ((1, 3), (0, 3), (0, 1))] == [FAILS, HOLDS, UNTOLD]
+    assert prevented((0, 3), (1, 3)) == HOLDS
+    assert prevented((1, 3), (3, 3)) == FAILS
+    assert prevented((0, 3), (0, 3)) == prevented((0, 1), (3, 3)) == UNTOLD
+    assert tally("R1", (1, 3)) == "R1: 1 of 3 runs collapse"
+    assert tally("R1", (0, 0)) == "R1: no run has the 16 steps a verdict takes"
+    assert all_of([HOLDS, HOLDS]) == HOLDS and all_of([HOLDS, UNTOLD]) == UNTOLD
+    assert all_of([UNTOLD, FAILS]) == FAILS and all_of([]) == UNTOLD
+
+
+def test_tables_name_onsets_shares_and_what_is_missing(runs):
+    table = collapse_table({"1e-3": runs})
+    assert [c.name for c in table.columns] == ["steps", "final accuracy (%)", *KINDS]
+    r1, _, plus, missing = table.rows
+    assert r1.label == "R1, seed 0" and r1.group == "1e-3"
+    assert r1.cells[2 + KINDS.index(SHORT)].mean == onsets(runs)["step"][0]
+    assert r1.cells[2 + KINDS.index(KL)] is None and r1.cells[1].mean == 50
+    assert plus.cells[2:] == (None,) * len(KINDS)
+    text = to_markdown(table)
+    assert "| R1, seed 0 | 30 | 50 | – | 10 | – | – | – |" in text
+    assert missing.label == "Memory-R+, seed 1" and "| missing |" in text
+    share = {row.label: row.cells for row in share_table({"1e-3": runs}).rows}
+    assert [cell.mean for cell in share["R1"][:2]] == [2, 100]
+    assert share["R1"][2 + KINDS.index(KL)].mean == 1
+    assert [cell.mean for cell in share["Memory-R+"][:2]] == [1, 0]
