@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,6 +55,9 @@ def write_index(profile_folder: Path) -> None:
 
 def index(profile_folder: Path) -> str:
     """The page: one row a claim, by paper and artefact, from all ``*_verdict.json`` there are."""
+    files = {p: sorted((profile_folder / p).glob("*_verdict.json"), key=_natural) for p in PAPERS}
+    records = {path: read_json(path) for of_paper in files.values() for path in of_paper}
+    counts = Counter(c["verdict"] for record in records.values() for c in record["claims"])
     lines = [
         f"# What the `{profile_folder.name}` profile says",
         "",
@@ -61,17 +65,17 @@ def index(profile_folder: Path) -> str:
         "*holds*, *does not hold*, or *cannot be told here*, each judged by a 95 % interval over "
         "seeds where there is one; *shown* is an illustration. The models and data are not the "
         "papers': a verdict speaks of this profile alone.",
+        "",
+        "In all: " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS) + ".",
     ]
     for paper, name in PAPERS.items():
-        files = sorted((profile_folder / paper).glob("*_verdict.json"), key=_natural)
-        if not files:
+        if not files[paper]:
             continue
         lines += ["", f"## {name}", ""]
         lines += ["| artefact | claim | here | verdict |", "|---|---|---|---|"]
-        for path in files:
-            record = read_json(path)
-            for number, claim in enumerate(record["claims"]):
-                artefact = _link(path, record["title"]) if number == 0 else ""
+        for path in files[paper]:
+            for number, claim in enumerate(records[path]["claims"]):
+                artefact = _link(path, records[path]["title"]) if number == 0 else ""
                 cells = (artefact, claim["claim"], claim["finding"], f"**{claim['verdict']}**")
                 lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"
