@@ -173,7 +173,7 @@ def test_responses_are_shown_as_they_are(talkers, monkeypatch):
     text = responses.responses_markdown({**talkers, "Memory-R+": [talkers["R1"][1]]}, TEST)
     assert "<pre>&#35; 1\n&lt;b&gt; &amp; let me check: 2</pre>" in text
     assert "How \\*many\\*? (answer: 2)" in text
-    assert "**R1**, right. Of 4 samples to it 2 are right and 1 hold" in text
+    assert "**R1**, right. Of 4 samples, right: 2; with a phrase of self-verification: 1." in text
     assert "**Memory-R+**: missing" in text
     assert text.count("**Question.**") == 1
 

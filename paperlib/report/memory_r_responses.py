@@ -104,9 +104,9 @@ def responses_markdown(runs: dict[str, list[Run]], settings: EvalSettings) -> st
         mark = "right" if problem["grades"][0] else "wrong"
         lines += [
             "",
-            f"**{escape_markdown(method)}**, {mark}. Of {problem['n']} samples to it "
-            f"{problem['correct']} are right and {count_self_verifying(texts)} hold a phrase of "
-            "self-verification:",
+            f"**{escape_markdown(method)}**, {mark}. Of {problem['n']} samples, right: "
+            f"{problem['correct']}; with a phrase of self-verification: "
+            f"{count_self_verifying(texts)}.",
             "",
             # character references: a line that begins with # is no heading in any reader
             f"<pre>{html.escape(texts[0].strip()).replace('#', '&#35;')}</pre>",
