@@ -23,11 +23,11 @@ def write_notebook(path, *sources):
     )
 
 
-def test_table_1_comes_first_and_numbers_are_numbers(tmp_path):
+def test_table_1_comes_first_then_the_folders_in_turn(tmp_path):
     for name in ("memory_r/fig10", "memory_r/fig2", "meds/table1", "beyond/a_b", "memory_r/table1"):
         write_notebook(tmp_path / "notebooks" / f"{name}.ipynb", "")
     assert list(artefacts(tmp_path)) == [
-        "table1-memory-r", "table1-meds", "fig2-memory-r", "fig10-memory-r", "a-b-beyond",
+        "table1-memory-r", "table1-meds", "fig2-memory-r", "a-b-beyond", "fig10-memory-r",
     ]  # fmt: skip
     assert list(choose(["table1", "a-b"], tmp_path)) == ["table1-memory-r", "table1-meds",
                                                          "a-b-beyond"]

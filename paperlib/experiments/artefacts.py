@@ -22,14 +22,19 @@ FOLDERS = ("memory_r", "meds", "beyond")
 
 
 def artefacts(root: Path) -> dict[str, Path]:
-    """Notebook by name, Table 1s first (others read their runs), then by folder and number."""
-    paths = [path for folder in FOLDERS for path in (root / "notebooks" / folder).glob("*.ipynb")]
+    """Notebook by name: Table 1s first (others read their runs), then the folders in turn, so that
+    neighbours, which may run at once, seldom wait for one another's runs."""
+    ranks: dict[Path, tuple] = {}
+    for place, folder in enumerate(FOLDERS):
+        paths = sorted((root / "notebooks" / folder).glob("*.ipynb"), key=_natural)
+        for rank, path in enumerate(paths):
+            ranks[path] = (path.stem != "table1", rank if path.stem != "table1" else 0, place)
+    return {artefact_name(path): path for path in sorted(ranks, key=ranks.__getitem__)}
 
-    def order(path: Path) -> tuple:
-        digits = [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", path.stem)]
-        return path.stem != "table1", FOLDERS.index(path.parent.name), digits
 
-    return {artefact_name(path): path for path in sorted(paths, key=order)}
+def _natural(path: Path) -> list[int | str]:
+    """fig2 before fig10."""
+    return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", path.stem)]
 
 
 def artefact_name(path: Path) -> str:

@@ -171,7 +171,8 @@ def _own_kernel(root: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="paperlib-kernel-") as name:
         folder = Path(name)
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        command.append("--log-level=ERROR")  # it warns of unencrypted talk, which is loopback's
+        # it warns of unencrypted talk, which is loopback's, and calls being shut down an error
+        command.append("--log-level=CRITICAL")
         spec = {**get_kernel_dict(), "argv": command}
         (folder / "kernels" / "python3").mkdir(parents=True)
         (folder / "kernels" / "python3" / "kernel.json").write_text(json.dumps(spec))
