@@ -22,7 +22,6 @@ from paperlib.report.collapses import (
     tally,
 )
 from paperlib.report.curves import (
-    all_of,
     curve_grid,
     curves,
     gains,
@@ -139,8 +138,6 @@ def test_counts_and_their_verdicts(runs):
     assert prevented((0, 3), (0, 3)) == prevented((0, 1), (3, 3)) == UNTOLD
     assert tally("R1", (1, 3)) == "R1: 1 of 3 runs collapse"
     assert tally("R1", (0, 0)) == "R1: no run has the 16 steps a verdict takes"
-    assert all_of([HOLDS, HOLDS]) == HOLDS and all_of([HOLDS, UNTOLD]) == UNTOLD
-    assert all_of([UNTOLD, FAILS]) == FAILS and all_of([]) == UNTOLD
 
 
 def test_tables_name_onsets_shares_and_what_is_missing(runs):

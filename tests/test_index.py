@@ -4,7 +4,7 @@ import pytest
 
 from paperlib.errors import UserError
 from paperlib.report.index import Claim, conclude, index
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, difference, judge
+from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, difference, judge, judge_all
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,14 @@ def test_conclude_writes_the_verdict_and_the_page(tmp_path):
 def test_an_unknown_verdict_is_refused():
     with pytest.raises(UserError, match="cannot be told here"):
         Claim("a", "b", "maybe")
+
+
+def test_a_claim_about_all():
+    up = difference("", [3.0, 3.1], [1.0, 1.2])
+    down = difference("", [1.0, 1.2], [3.0, 3.1])
+    unclear = difference("", [1.0, -1.0], [0.0, 0.0])
+    assert judge_all([up, up], "higher") == HOLDS
+    assert judge_all([up, unclear], "higher") == judge_all([up, None], "higher") == UNTOLD
+    assert judge_all([up, unclear, down], "higher") == FAILS
+    assert judge_all([down], "lower") == HOLDS
+    assert judge_all([], "higher") == UNTOLD

@@ -12,7 +12,6 @@ from paperlib.report import memory_r_responses as responses
 from paperlib.report import memory_r_tables as tables
 from paperlib.report.accuracy_curves import accuracy_panels, checkpoint_accuracy
 from paperlib.report.tables import to_markdown
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD
 
 TEST = eval_settings("memory_r", "smoke", "test")
 VALIDATION = eval_settings("memory_r", "smoke", "validation")
@@ -182,10 +181,3 @@ def test_published_table6_says_what_the_paper_prints():
     table = tables.published_table6()
     printed = {row.label: [cell.mean for cell in row.cells] for row in table.rows}
     assert printed == {"Base": [27.3, 9.0], "R1": [24.2, 8.6], "Memory-R+": [27.6, 9.3]}
-
-
-def test_a_claim_of_several_parts():
-    assert tables.together([HOLDS, HOLDS]) == HOLDS
-    assert tables.together([HOLDS, UNTOLD]) == UNTOLD
-    assert tables.together([UNTOLD, FAILS, HOLDS]) == FAILS
-    assert tables.together([]) == UNTOLD

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from paperlib.evaluation.collapse import ENTROPY, KL, LONG, REWARD_MODE, SHORT
 from paperlib.experiments.store import Run
 from paperlib.report.style import GREY, INK, color, legend_below, mean_band, panels, smooth
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, Difference, difference
+from paperlib.report.verdict import Difference, difference
 
 LABELS = {
     "reward/correctness": "correctness reward",
@@ -152,10 +152,3 @@ def told(*found: Difference | None, first: str = "") -> str:
 def gains(*found: Difference | None) -> str:
     """What :func:`rise` found, as one line."""
     return told(*found, first="from the first to the last third, ")
-
-
-def all_of(verdicts: Sequence[str]) -> str:
-    """The verdict on a claim of several parts: all must hold, and one that fails is enough."""
-    if FAILS in verdicts:
-        return FAILS
-    return HOLDS if set(verdicts) == {HOLDS} else UNTOLD

@@ -17,7 +17,6 @@ from paperlib.report.table1 import (
     level_name,
     provenance,
 )
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, Difference, judge
 
 ROWS = ("DAPO", *FEATURES)
 CLUSTERED = ("28-diff", "14-diff", "28", "14")  # the rows that use clusters
@@ -72,12 +71,3 @@ def meds_table2(profile: str, preset: str, seeds: Sequence[int], store: Store) -
         footer=provenance([run for of_row in runs.values() for run in of_row]),
     )
     return mark_table(table, bold_max)
-
-
-def judge_all(found: Iterable[Difference | None], direction: str) -> str:
-    """A claim about every one of several differences: one that fails refutes it, one that tells
-    nothing leaves it open."""
-    verdicts = {judge(one, direction) for one in found}
-    if FAILS in verdicts:
-        return FAILS
-    return HOLDS if verdicts == {HOLDS} else UNTOLD

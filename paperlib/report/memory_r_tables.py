@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,6 @@ from paperlib.report.table1 import (
     provenance,
     stored_evaluation,
 )
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD
 
 RESPONDERS = ("Base", "R1", "Memory-R+")  # of Tables 6 to 9
 PER_LEVEL = 25  # questions of Tables 6 to 9: 100 in all
@@ -193,12 +192,3 @@ def published_table6() -> Table:
             "seed, on which no method collapsed. They were not measured here.",
         ),
     )
-
-
-def together(verdicts: Iterable[str]) -> str:
-    """The verdict on a claim of several parts, each judged: it holds if all do, and does not hold
-    if one does not."""
-    parts = set(verdicts)
-    if FAILS in parts:
-        return FAILS
-    return HOLDS if parts == {HOLDS} else UNTOLD

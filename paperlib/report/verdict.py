@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,3 +92,16 @@ def judge(found: Difference | None, direction: str) -> str:
     if found is None or found.verdict == "cannot be told":
         return UNTOLD
     return HOLDS if found.verdict == direction else FAILS
+
+
+def all_of(verdicts: Iterable[str]) -> str:
+    """The verdict on a claim of several parts: all must hold, and one that fails is enough."""
+    parts = set(verdicts)
+    if FAILS in parts:
+        return FAILS
+    return HOLDS if parts == {HOLDS} else UNTOLD
+
+
+def judge_all(found: Iterable[Difference | None], direction: str) -> str:
+    """:func:`judge` of every one of several differences, as one verdict."""
+    return all_of(judge(one, direction) for one in found)
