@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,15 @@ def written_together(paths: Sequence[Path]) -> Iterator[list[Path]]:
     finally:
         for scratch in temporary:
             scratch.unlink(missing_ok=True)
+
+
+def write_texts(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]:
+    """Write the texts, by suffix, to ``<folder>/<stem><suffix>``, all or none of them."""
+    finals = [Path(folder) / f"{stem}{suffix}" for suffix in texts]
+    with written_together(finals) as temporary:
+        for path, text in zip(temporary, texts.values(), strict=True):
+            path.write_text(text, encoding="utf-8", newline="\n")
+    return finals
 
 
 def short_hash(obj: Any) -> str:

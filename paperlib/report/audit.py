@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from paperlib.errors import check_choice
-from paperlib.files import written_together
+from paperlib.files import write_texts
 from paperlib.report.render import escape_latex, escape_markdown
 
 CONSISTENT, INCONSISTENT, UNCHECKED = "consistent", "inconsistent", "cannot be checked"
@@ -130,8 +130,4 @@ def write_audit(rows: list[Audited], folder: Path, stem: str) -> list[Path]:
     """Write ``<stem>.md``, ``.csv`` and ``.tex`` into ``folder``."""
     texts = {".md": markdown(rows), ".csv": to_frame(rows).to_csv(index=False, lineterminator="\n"),
              ".tex": latex(rows, stem)}
-    finals = [Path(folder) / f"{stem}{suffix}" for suffix in texts]
-    with written_together(finals) as temporary:
-        for path, text in zip(temporary, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8", newline="\n")
-    return finals
+    return write_texts(folder, stem, texts)

@@ -17,7 +17,7 @@ from paperlib.evaluation.exact_diversity import pair_diversity, solution_path
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run
 from paperlib.report.style import COLORS, GREY, INK, color, panels
-from paperlib.report.table1 import provenance, score, stored_evaluation
+from paperlib.report.table1 import last_result, provenance, score
 from paperlib.report.tables import Cell, Column, Row, Table
 from paperlib.report.verdict import HOLDS, UNTOLD, Difference, difference
 
@@ -46,9 +46,7 @@ def measures(run: Run, settings: EvalSettings) -> dict[str, float] | None:
     ``length``, tokens; of the training (Base: NaN) ``collapsed``, 100 or 0, NaN for too short a
     run (:mod:`paperlib.evaluation.collapse`), and ``seconds per step`` without checkpoints.
     """
-    if run.status() != "complete":
-        return None
-    result = stored_evaluation(run, run.checkpoints()[-1][0], settings)
+    result = last_result(run, settings)
     if result is None:
         return None
     problems, n = result["problems"], settings.samples

@@ -12,7 +12,7 @@ from paperlib.experiments.store import Run
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.memory_r_tables import fixed_questions
 from paperlib.report.render import escape_markdown
-from paperlib.report.table1 import LEVELS, provenance, stored_evaluation
+from paperlib.report.table1 import LEVELS, last_result, provenance
 from paperlib.tasks.data import load_problems
 
 RULE = (
@@ -20,13 +20,6 @@ RULE = (
     "stored sample at temperature 1 of the last checkpoint of the first seed. Nothing was chosen "
     "by hand. All models sample with the same random numbers: texts of like models agree."
 )
-
-
-def last_result(run: Run, settings: EvalSettings) -> dict[str, Any] | None:
-    """The evaluation of the last checkpoint, None if the run or the evaluation is missing."""
-    if run.status() != "complete":
-        return None
-    return stored_evaluation(run, run.checkpoints()[-1][0], settings)
 
 
 def first_responses(result: dict[str, Any]) -> list[str]:

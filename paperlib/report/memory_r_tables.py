@@ -25,9 +25,9 @@ from paperlib.report.table1 import (
     LEVEL_NOTE,
     LEVELS,
     checkpoint_score,
+    last_result,
     level_name,
     provenance,
-    stored_evaluation,
 )
 
 RESPONDERS = ("Base", "R1", "Memory-R+")  # of Tables 6 to 9
@@ -126,9 +126,7 @@ def diversity_scores(runs: dict[str, list[Run]], profile: str) -> pd.DataFrame:
 
 def _first_samples(run: Run, settings: EvalSettings) -> list[str]:
     """The texts of all questions, SAMPLES each; none if there is no evaluation."""
-    if run.status() != "complete":
-        return []
-    result = stored_evaluation(run, run.checkpoints()[-1][0], settings)
+    result = last_result(run, settings)
     if result is None:
         return []
     return [text for p in fixed_questions(result) for text in p["responses"][:SAMPLES]]

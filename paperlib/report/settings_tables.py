@@ -16,7 +16,7 @@ import pandas as pd
 from paperlib.errors import UserError, check_choice
 from paperlib.experiments import variants
 from paperlib.experiments.recipes import PROBLEMS, eval_settings, recipe
-from paperlib.files import written_together
+from paperlib.files import write_texts
 from paperlib.methods.memory_r import Exploit, Explore
 from paperlib.report.render import escape_latex, escape_markdown
 from paperlib.rl.config import RunConfig
@@ -208,8 +208,4 @@ def write_settings(
         ".csv": frame.to_csv(index=False, lineterminator="\n"),
         ".tex": settings_latex(frame, title, notes, stem),
     }
-    finals = [Path(folder) / f"{stem}{suffix}" for suffix in texts]
-    with written_together(finals) as temporary:
-        for path, text in zip(temporary, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8", newline="\n")
-    return finals
+    return write_texts(folder, stem, texts)

@@ -50,6 +50,13 @@ def stored_evaluation(run: Run, step: int, settings: EvalSettings) -> dict[str, 
     return read_json(path) if path.exists() else None
 
 
+def last_result(run: Run, settings: EvalSettings) -> dict[str, Any] | None:
+    """The evaluation of the last checkpoint, None if the run or the evaluation is missing."""
+    if run.status() != "complete":
+        return None
+    return stored_evaluation(run, run.checkpoints()[-1][0], settings)
+
+
 def score(result: dict[str, Any], k: int, level: int | str = AVERAGE) -> float:
     """pass@k in percent over the problems of a level; the average weighs the levels equally."""
     levels = LEVELS if level == AVERAGE else (level,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from paperlib.files import written_together
+from paperlib.files import write_texts
 from paperlib.report.cells import Cell, Column, Printed, Row, Table
 from paperlib.report.marking import bold_max, cohen_marks, count_wins, mark_table
 from paperlib.report.published import published_table
@@ -24,11 +24,7 @@ def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
     table; all three are written before the first is renamed.
     """
     texts = {".md": to_markdown(table), ".csv": to_csv(table), ".tex": to_latex(table, stem)}
-    finals = [Path(folder) / f"{stem}{suffix}" for suffix in texts]
-    with written_together(finals) as temporary:
-        for path, text in zip(temporary, texts.values(), strict=True):
-            path.write_text(text, encoding="utf-8", newline="\n")
-    return finals
+    return write_texts(folder, stem, texts)
 
 
 def provenance_lines(
