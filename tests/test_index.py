@@ -4,7 +4,7 @@ import pytest
 
 from paperlib.errors import UserError
 from paperlib.report.index import Claim, conclude, index
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, difference, judge, judge_all
+from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, all_of, difference, judge, judge_all
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,8 @@ def test_a_claim_about_all():
     assert judge_all([up, unclear, down], "higher") == FAILS
     assert judge_all([down], "lower") == HOLDS
     assert judge_all([], "higher") == UNTOLD
+
+
+def test_a_claim_of_several_parts():
+    assert all_of([HOLDS, HOLDS]) == HOLDS and all_of([HOLDS, UNTOLD]) == UNTOLD
+    assert all_of([UNTOLD, FAILS, HOLDS]) == FAILS and all_of([]) == UNTOLD
