@@ -46,7 +46,7 @@ def test_extract_answer(completion, answer):
         ("1,250", "1250", True), ("-3", "3", False), ("30", "29", False), ("12,17", "1217", False),
         ("two", "Two", True), ("x + 1", "x+1", True), ("noel", "leon", False),
         ("9" * 5000, "9" * 5000, True), ("9" * 5000, "9" * 4999 + "8", False),
-        ("inf", "inf ", True), ("1e5", "100000", False),
+        ("inf", "inf ", True), ("1e5", "100000", True),
     ],
 )  # fmt: skip
 def test_grade(answer, gold, right):

@@ -273,7 +273,9 @@ def fake(monkeypatch):
     def install(pattern):
         sample, calls = fake_sampler(pattern)
         monkeypatch.setattr(collect_module, "sample_groups", sample)
-        monkeypatch.setattr(collect_module, "grade", lambda text, gold: text == "right")
+        monkeypatch.setattr(
+            collect_module, "grade_all", lambda texts, golds: [text == "right" for text in texts]
+        )
         monkeypatch.setattr(
             "transformers.PreTrainedTokenizerFast.batch_decode",
             lambda self, ids, **_: ["right" if row[1] == 2 else "wrong" for row in ids],

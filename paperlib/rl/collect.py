@@ -18,8 +18,9 @@ from paperlib.rl.objective import groups_without_spread
 from paperlib.rl.policy import end_tokens, pad_token
 from paperlib.rl.sampling import Samples, sample_groups
 from paperlib.tasks.data import Problem
-from paperlib.tasks.grading import grade
+from paperlib.tasks.grading import grade_all
 from paperlib.tasks.prompts import build_prompt
+from paperlib.tasks.symbolic import failures as grading_failures
 
 
 @dataclass
@@ -90,6 +91,7 @@ def collect(
     kept: list[Batch] = []
     stats = {"generation_batches": 0, "groups_drawn": 0, "groups_dropped": 0}
     accuracies: list[float] = []
+    failed_before = grading_failures.total()
     while len(kept) < config.prompts_per_step:
         groups = _sample_batch(config, step, int(stats["generation_batches"]), stream, model,
                                tokenizer)
@@ -108,6 +110,7 @@ def collect(
     kept = kept[: config.prompts_per_step]
     stats["groups_kept"] = len(kept)
     stats["accuracy_drawn"] = float(np.mean(accuracies))
+    stats["grading_failures"] = grading_failures.total() - failed_before
     return (_join(config, step, kept) if kept else None), stats
 
 
@@ -127,6 +130,8 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
         layer_logits=asking.settings.logit if asking else None,
     )
     texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
+    golds = [stream.problems[i].answer for i in indices for _ in range(config.num_generations)]
+    accuracy = np.array(grade_all(texts, golds), dtype=np.float64)
     features = None
     if asking:
         features = answer_logits(tokenizer, samples, texts, asking.settings.position)
@@ -141,7 +146,7 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
                 golds=[problem.answer] * size, completions=texts[rows],
                 lengths=np.array([len(row) for row in ids]),
                 truncated=samples.truncated[rows].numpy(),
-                accuracy=np.array([float(grade(text, problem.answer)) for text in texts[rows]]),
+                accuracy=accuracy[rows],
                 max_completion_length=config.max_completion_length,
                 layer_logits=None if features is None else features[rows],
             ),

@@ -37,6 +37,8 @@ GLOSSARY = {
     "groups_kept": "groups trained on",
     "groups_without_spread": "share of kept groups whose summed rewards are all equal: advantage 0",
     "generation_batches": "generation batches drawn in this step",
+    "grading_failures": "answers that count as wrong because they could not be compared: too big, "
+    "too slow or unreadable for the grader",
     "loss": "mean loss over the step's updates",
     "grad_norm": "gradient norm before clipping, mean over updates",
     "learning_rate": "learning rate of this step",

@@ -31,7 +31,7 @@ from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
 from paperlib.rl.layer_logits import LayerTrace, answer_token
 from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import end_tokens
-from paperlib.tasks.grading import grade
+from paperlib.tasks.grading import grade_all
 
 COLUMNS = ("id", "question", "answer")
 
@@ -161,7 +161,7 @@ def _rollouts(
         golds=golds, completions=texts,
         lengths=np.array([len(row) for row in completion_ids]),
         truncated=np.array([row[-1] not in ends for row in completion_ids]),
-        accuracy=np.array([float(grade(t, gold)) for t, gold in zip(texts, golds, strict=True)]),
+        accuracy=np.array(grade_all(texts, golds), dtype=np.float64),
         max_completion_length=args.max_completion_length,
     )
 

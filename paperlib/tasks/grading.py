@@ -1,50 +1,136 @@
-"""Which part of a completion is the answer, and whether it is right.
+"""Which part of a completion is the answer, and whether it is right: one policy for training and
+evaluation.
 
-One policy for training and evaluation:
+Three modes:
 
-1. An answer section counts if there is one: after the last ``<answer>``, up to ``</answer>``.
-2. Else the last ``\\boxed{...}`` outside ``<think>`` and ``<reasoning>``.
-3. A section or box that is not closed, or empty, is no answer; earlier ones do not stand in for it
-   (a truncated rollout must not be paid for a guess it went on to revise). Thinking that never
-   closes has no answer.
+- ``math`` (default). The answer is
+
+  1. the answer section if there is one: after the last ``<answer>``, up to ``</answer>`` (a box
+     inside it counts, else its whole text);
+  2. else the last ``\\boxed{...}`` outside ``<think>`` and ``<reasoning>``. Boxes with nothing but
+     "and", "or" or a comma between them are one list: hedging among them earns nothing.
+
+  A section or box that is not closed, or empty, is no answer; earlier ones do not stand in for it
+  (a truncated rollout must not be paid for a guess it went on to revise). Thinking that never
+  closes has no answer.
+- ``extractive`` (LightEval's rule, which evaluates Memory-R+): as ``math``; where that finds
+  neither section nor box, what follows the first ``####`` or the last "answer is", else the
+  right-most formula or number.
+- ``strict`` (released Memory-R code): the text of the answer section, or the whole completion,
+  equals the gold as a string.
+
+When two answers are equal is told in :mod:`paperlib.tasks.equality`.
 """
 
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from concurrent.futures import ThreadPoolExecutor
+
+from paperlib.errors import check_choice
+from paperlib.tasks import symbolic
+from paperlib.tasks.equality import equal
+
+MODES = ("math", "extractive", "strict")
 
 _THINKING = re.compile(r"<(think|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
+_OPEN_THINKING = re.compile(r"<think>(?:(?!</think>).)*\Z", re.DOTALL)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(\{|(?=[^\s{}$\\]))")
+_BETWEEN_BOXES = re.compile(
+    r"[\s$.,;]*(?:,|;|/|\\text\{\s*,?\s*(?:and|or)\s*\}|,?\s*(?:and|or|or maybe|and also))[\s$]*"
+)
+_NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Problem|Q)\s*\d*\s*[:.]", re.IGNORECASE)
+_MARKER = re.compile(
+    r"(?:final answer|answer)\s*(?:is|[:=])\s*:?|(?<!#)####(?!#)", re.IGNORECASE
+)
+_FORMULA = re.compile(
+    r"\$\$(?P<a>[^$]+)\$\$|\$(?P<b>[^$\n]+)\$|\\\((?P<c>.+?)\\\)|\\\[(?P<d>.+?)\\\]"
+    r"|(?P<e>(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?(?:\s*\\?%)?)",
+    re.DOTALL,
+)
+
+
+class _Undecided(Exception):
+    """An answer that only symbolic mathematics can compare."""
 
 
 def find_answer(completion: str) -> tuple[int, int] | None:
     """Character span of the stripped final answer in ``completion``, or None if there is none.
 
     The span starts at the first non-space character of the answer: the position whose layer
-    logits MEDS records (Sec. 3.3).
+    logits MEDS records (Sec. 3.3). Of several boxes it is the last one's.
     """
+    spans = _answer_spans(completion)
+    return spans[-1] if spans else None
+
+
+def extract_answer(completion: str) -> str | None:
+    """The final answer's text, or None. Several boxes in a row are joined by commas."""
+    spans = _answer_spans(completion)
+    return ", ".join(completion[start:end] for start, end in spans) if spans else None
+
+
+def _answer_spans(completion: str) -> list[tuple[int, int]]:
+    hidden = _OPEN_THINKING.search(completion)
+    if hidden:
+        return []
     start = completion.rfind("<answer>")
     if start >= 0:
         start += len("<answer>")
         end = completion.find("</answer>", start)
-        return _strip_span(completion, start, end) if end >= 0 else None
+        if end < 0:
+            return []
+        section = _strip_span(completion, start, end)
+        boxes = _boxes(completion[start:end])
+        if boxes and boxes[-1] is None:
+            return []
+        if boxes:
+            return [(start + a, start + b) for a, b in _joined(completion[start:end], boxes)]
+        return [section] if section else []
     # Blank out the thinking, keeping its length, so that offsets stay those of the completion.
     visible = _THINKING.sub(lambda m: " " * len(m.group()), completion)
-    start = visible.rfind("\\boxed{")
-    if start < 0:
-        return None
-    start += len("\\boxed{")
+    closing = visible.rfind("</think>")  # a chat template may have opened it in the prompt
+    visible = " " * max(0, closing) + visible[max(0, closing):]
+    boxes = _boxes(visible)
+    return _joined(visible, boxes) if boxes and boxes[-1] is not None else []
+
+
+def _boxes(text: str) -> list[tuple[int, int] | None]:
+    """The stripped content of each box in order; None for one that is empty or never closed."""
+    found: list[tuple[int, int] | None] = []
+    for box in _BOX.finditer(text):
+        if found and found[-1] is not None and box.start() < found[-1][1]:
+            found.pop()  # a box within a box: the inner one counts
+        if box[1]:
+            found.append(_braced(text, box.end()))
+        else:
+            found.append((box.end(), re.compile(r"[^\s{}$.,;]+|").match(text, box.end()).end()))
+    return found
+
+
+def _braced(text: str, start: int) -> tuple[int, int] | None:
+    """The stripped span from ``start`` to the brace that closes it, None without one."""
     depth = 1
-    for end in range(start, len(visible)):
-        if visible[end] == "{" and visible[end - 1] != "\\":
+    for end in range(start, len(text)):
+        if text[end] == "{" and text[end - 1] != "\\":
             depth += 1
-        elif visible[end] == "}" and visible[end - 1] != "\\":
+        elif text[end] == "}" and text[end - 1] != "\\":
             depth -= 1
             if depth == 0:
-                return _strip_span(visible, start, end)
+                return _strip_span(text, start, end)
     return None
+
+
+def _joined(text: str, boxes: list[tuple[int, int] | None]) -> list[tuple[int, int]]:
+    """The last box, and those before it that stand in one list with it."""
+    run = [boxes[-1]]
+    for before in reversed(boxes[:-1]):
+        between = text[before[1] : run[0][0]] if before else ""
+        between = re.sub(r"^\s*\}|\\(?:boxed|fbox)\s*\{?\s*$", "", between)
+        if not before or not _BETWEEN_BOXES.fullmatch(between):
+            break
+        run.insert(0, before)
+    return run
 
 
 def _strip_span(text: str, start: int, end: int) -> tuple[int, int] | None:
@@ -56,26 +142,78 @@ def _strip_span(text: str, start: int, end: int) -> tuple[int, int] | None:
     return start, start + len(stripped)
 
 
-def extract_answer(completion: str) -> str | None:
-    """The final answer's text, or None."""
-    span = find_answer(completion)
-    return None if span is None else completion[span[0] : span[1]]
+def grade(completion: str, gold: str, mode: str = "math") -> bool:
+    """True if the completion's final answer equals the gold answer. Never raises on model text.
 
+    Args:
+        gold: LaTeX or text; a box, or GSM8K's ``#### N``, is looked into.
+        mode: one of :data:`MODES`.
 
-def grade(completion: str, gold: str) -> bool:
-    """True if the completion's final answer equals the gold answer.
-
-    Numbers are compared by value ("1,250", "$1250.", "1250.0" are equal), anything else as text
-    without case and white space.
+    Raises:
+        UserError: unknown mode.
     """
-    answer = extract_answer(completion)
-    return answer is not None and _normal_form(answer) == _normal_form(gold)
+    return grade_all([completion], [gold], mode)[0]
 
 
-def _normal_form(answer: str) -> Decimal | str:
-    text = answer.strip().removeprefix("\\$").strip("$").strip().rstrip(".")
-    if _THOUSANDS.fullmatch(text):
-        text = text.replace(",", "")
-    if _NUMBER.fullmatch(text):
-        return Decimal(text)  # exact at any length, unlike float and int()
-    return "".join(answer.split()).casefold()
+def grade_all(completions: list[str], golds: list[str], mode: str = "math") -> list[bool]:
+    """:func:`grade` of each pair; those that need symbolic mathematics share the cores."""
+    check_choice("grading mode", mode, MODES)
+    verdicts: list[bool | None] = []
+    open_pairs: list[tuple[int, str, str]] = []
+    for completion, gold in zip(completions, golds, strict=True):
+        if mode == "strict":
+            verdicts.append(_strict_answer(completion) == gold)
+            continue
+        answer = extract_answer(completion)
+        if mode == "extractive":
+            answer = _rightmost(completion, answer)
+        try:
+            verdicts.append(answer is not None and equal(gold_answer(gold), answer, _undecided))
+        except _Undecided:
+            open_pairs.append((len(verdicts), gold_answer(gold), answer))
+            verdicts.append(None)
+    if open_pairs:
+        with ThreadPoolExecutor(symbolic.worker_count()) as threads:
+            compared = threads.map(lambda p: equal(p[1], p[2], symbolic.equivalent), open_pairs)
+            for (place, *_), verdict in zip(open_pairs, compared, strict=True):
+                verdicts[place] = verdict
+    return [bool(verdict) for verdict in verdicts]
+
+
+def _undecided(gold: str, answer: str) -> bool:
+    raise _Undecided
+
+
+def gold_answer(gold: str) -> str:
+    """The answer within a gold: after the last ``####``, within the last box, or all of it."""
+    gold = gold.rpartition("####")[2].strip()
+    boxes = _boxes(gold)
+    if boxes and boxes[-1]:
+        return gold[slice(*boxes[-1])]
+    return gold
+
+
+def _strict_answer(completion: str) -> str:
+    """The released rule: after the last ``<answer>``, up to ``</answer>``; else everything."""
+    return completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
+
+
+def _rightmost(completion: str, answer: str | None) -> str | None:
+    """The extractive rule; ``answer`` is what section or box gave."""
+    if answer is None:
+        if "<answer>" in completion or _BOX.search(completion) or _OPEN_THINKING.search(completion):
+            return None  # begun, but not given
+        text = _THINKING.sub("", completion)
+        question = _NEXT_QUESTION.search(text)
+        if question and text[: question.start()].strip():
+            text = text[: question.start()]  # it runs on into a question it made up
+        answer = text
+        markers = list(_MARKER.finditer(text))
+        hashes = [m for m in markers if m[0] == "####"]
+        if markers:
+            answer = text[(hashes[0] if hashes else markers[-1]).end() :].strip()
+            answer = answer.partition("\n")[0]
+    if len(answer) <= 40 and not re.search(r"[a-z]{2,}\s", answer):
+        return answer  # an expression, not a sentence
+    found = list(_FORMULA.finditer(answer))
+    return next(g for g in found[-1].groups() if g) if found else answer

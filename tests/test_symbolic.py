@@ -1,0 +1,99 @@
+"""The guards around symbolic mathematics: hostile answers cost little and break nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+
+import pytest
+
+from paperlib.tasks import symbolic, symbolic_worker
+from paperlib.tasks.grading import grade, grade_all
+
+HUGE = [
+    r"10^{10^{10}}", "10**10**10", r"9^{9^{9}}", "100000000!", r"\binom{10^9}{5*10^8}",
+    r"2^{2^{36}}", r"(10^9)!", r"((5!)!)!", "20!!", r"e^{e^{e^{10}}}", r"e^{10^{10}}",
+    r"3^{3^{3^{3}}}", r"\sum_{k=1}^{10^9} k", r"\prod_{k=1}^{100000} k", r"\sqrt[1000000]{2}",
+    r"(x+1)^{1000000}", r"10^{-10^{10}}", r"\left(\frac{1}{3}\right)^{9999999}", "1" * 400,
+    "+".join(["x"] * 600), "{" * 100 + "x" + "}" * 100, r"10^{20!}",
+]  # fmt: skip
+FINE = [
+    r"2^{1009}", r"\frac{100!}{2^{50}}", r"10^{100}", r"\binom{2n}{n}", r"\frac{(2n)!}{n!n!}",
+    r"e^{-\frac{t}{R C}}", r"x^{2^{n}}", r"e^{-x^{2}}", r"\frac{1}{1502!}", r"2^{2 \cdot 5^{2}}",
+    r"\frac{d !}{2 k(d-k) !}", r"\sum_{k=1}^{n} k^2", r"\sqrt[3]{7}", r"(x+1)^{10}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HUGE)
+def test_huge_expressions_are_refused_before_anything_is_evaluated(text):
+    assert symbolic.too_big(text)
+
+
+@pytest.mark.parametrize("text", FINE)
+def test_ordinary_ones_are_not(text):
+    assert symbolic.too_big(text) is None
+
+
+def test_a_hostile_batch_is_quick_wrong_and_counted(recwarn):
+    symbolic._verdict.cache_clear()
+    before = symbolic.failures.copy()
+    started = time.monotonic()
+    hostile = [rf"\boxed{{{text}}}" for text in HUGE]
+    assert not any(grade_all((hostile * 3)[:64], ["43"] * 64))
+    assert time.monotonic() - started < 10
+    assert (symbolic.failures - before).total() >= 15
+    said = [str(w.message) for w in recwarn]
+    assert all("could not be compared" in message for message in said)
+
+
+def test_what_takes_too_long_is_killed_and_the_next_request_is_answered(monkeypatch):
+    """Not refused by its size, but endless: only a process can be stopped in it."""
+    symbolic._verdict.cache_clear()
+    before = symbolic.failures["it took too long or too much memory"]
+    with pytest.warns(RuntimeWarning) if not before else _nothing():
+        assert not grade(r"\boxed{\frac{(x+y+z)^{60}}{(x-y)^{50}}-1}", r"\sqrt{x}")
+    assert symbolic.failures["it took too long or too much memory"] == before + 1
+    assert grade(r"\boxed{x+x}", "2x")
+
+
+class _nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return False
+
+
+def test_a_verdict_is_remembered(monkeypatch):
+    asked = []
+    monkeypatch.setattr(symbolic.Workers, "ask", lambda self, *pair: asked.append(pair) or "1")
+    symbolic._verdict.cache_clear()
+    assert [symbolic.equivalent("u+u", "2u") for _ in range(3)] == [True] * 3
+    assert len(asked) == 1
+    symbolic._verdict.cache_clear()
+
+
+def test_a_forked_process_has_workers_of_its_own():
+    assert grade(r"\boxed{x+x}", "2x")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(grade, (r"\boxed{y+y}", "2y"))
+    assert grade(r"\boxed{z+z}", "2z")
+
+
+def test_a_killed_worker_is_replaced():
+    symbolic._verdict.cache_clear()
+    assert grade(r"\boxed{p+p}", "2p")
+    workers = [w for w in list(symbolic._workers._free.queue) if w is not None]
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+    assert workers and grade(r"\boxed{q+q}", "2q")
+
+
+def test_the_worker_compares_numbers_by_relative_error():
+    same = symbolic_worker.same
+    assert same(r"\sqrt{2}", "1.414214") and not same(r"\sqrt{2}", "1.4142")
+    assert same(r"\frac{20000}{\pi}", "6366.19772") and not same("0", r"\frac{1}{10^{7}}")
+    assert same("6-5i", "-5i+6") and not same("6-5i", "6+5i")
+    assert os.getpid() == symbolic._workers.owner
