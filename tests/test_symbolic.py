@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -47,22 +48,14 @@ def test_a_hostile_batch_is_quick_wrong_and_counted(recwarn):
     assert all("could not be compared" in message for message in said)
 
 
-def test_what_takes_too_long_is_killed_and_the_next_request_is_answered(monkeypatch):
+def test_what_takes_too_long_is_killed_and_the_next_request_is_answered():
     """Not refused by its size, but endless: only a process can be stopped in it."""
     symbolic._verdict.cache_clear()
     before = symbolic.failures["it took too long or too much memory"]
-    with pytest.warns(RuntimeWarning) if not before else _nothing():
-        assert not grade(r"\boxed{\frac{(x+y+z)^{60}}{(x-y)^{50}}-1}", r"\sqrt{x}")
+    with nullcontext() if before else pytest.warns(RuntimeWarning, match="too long"):
+        assert not grade(r"\boxed{\Gamma(10^8)}", "43")
     assert symbolic.failures["it took too long or too much memory"] == before + 1
     assert grade(r"\boxed{x+x}", "2x")
-
-
-class _nothing:
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return False
 
 
 def test_a_verdict_is_remembered(monkeypatch):

@@ -93,9 +93,26 @@ def same(gold: str, answer: str) -> bool:
     if None not in numbers:  # math-verify would call all numbers below 1e-6 equal
         decimal = any("." in text for text in (gold, answer))
         return _close(*numbers, RELATIVE_TOLERANCE if decimal else EXACT_TOLERANCE)
+    if _differ_at_a_point(mine, theirs):
+        return False
     if (numbers[0] is None) != (numbers[1] is None):  # perhaps an identity: sin^2 + cos^2 is 1
-        return bool(verify(mine, theirs, timeout_seconds=None)) or _difference_is_zero(mine, theirs)
+        return _difference_is_zero(mine, theirs)
     return bool(verify(mine, theirs, timeout_seconds=None))
+
+
+def _differ_at_a_point(one: Any, other: Any) -> bool:
+    """Whether two expressions have different values at a point: much cheaper than simplifying."""
+    from sympy import Expr, Rational
+
+    if not (isinstance(one, Expr) and isinstance(other, Expr)):
+        return False
+    symbols = sorted(one.free_symbols | other.free_symbols, key=str)
+    point = {symbol: Rational(7 + 4 * i, 5 + i) for i, symbol in enumerate(symbols)}
+    try:
+        values = _evaluate(one.subs(point)), _evaluate(other.subs(point))
+    except (TypeError, ValueError, ArithmeticError, AttributeError):
+        return False
+    return None not in values and not _close(*values, RELATIVE_TOLERANCE)
 
 
 def _difference_is_zero(one: Any, other: Any) -> bool:

@@ -1,0 +1,68 @@
+"""The grader against the gold answers of the real test sets: each right against its own box, and
+wrong against the next different one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from paperlib.environment import ROOT
+from paperlib.tasks import symbolic
+from paperlib.tasks.grading import gold_answer, grade_all
+
+FOLDER = Path(os.environ.get("PAPERLIB_DATA_DIR") or ROOT.parent / "shared" / "data")
+SETS = ("gsm8k-test", "math500", "aime24", "amc23", "minerva", "olympiadbench")
+# Right for a reader too: the question of the first asks for x.
+EQUAL_NEIGHBOURS = {("5", "x=5")}
+
+needs_data = pytest.mark.skipif(
+    not (FOLDER / "math500.jsonl").is_file(),
+    reason="real data: name a folder of JSONL in PAPERLIB_DATA_DIR",
+)
+
+
+@pytest.fixture()
+def golds(monkeypatch):
+    from paperlib.tasks.data import load_problems
+
+    monkeypatch.setenv("PAPERLIB_DATA_DIR", str(FOLDER))
+    return lambda name: [problem.answer for problem in load_problems(name)]
+
+
+@needs_data
+@pytest.mark.parametrize("name", SETS)
+def test_every_gold_is_right_in_its_own_box(golds, name):
+    answers = golds(name)
+    verdicts = grade_all([f"So \\boxed{{{gold}}}." for gold in answers], answers)
+    assert [gold for gold, right in zip(answers, verdicts, strict=True) if not right] == []
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_every_gold_is_wrong_against_the_next_different_one(golds, name):
+    answers = golds(name)
+    normal = [gold_answer(gold) for gold in answers]
+    following = [
+        next(other for other in normal[i + 1 :] + normal[:i] if other != normal[i])
+        for i in range(len(normal))
+    ]
+    verdicts = grade_all([f"\\boxed{{{answer}}}" for answer in following], answers)
+    pairs = zip(normal, following, verdicts, strict=True)
+    assert {(a, b) for a, b, right in pairs if right} <= EQUAL_NEIGHBOURS
+
+
+@needs_data
+@pytest.mark.slow
+def test_golds_rewritten_without_spaces_and_with_other_fractions_stay_right(golds):
+    """Not the same text any more: normal forms and symbolic mathematics have to see it."""
+    answers = [gold for name in ("math500", "olympiadbench") for gold in golds(name)]
+    rewritten = [
+        gold.replace(r"\frac", r"\dfrac").replace(", ", ",").replace("(", r"\left(")
+        .replace(")", r"\right)").replace("+", " + ") for gold in answers
+    ]
+    verdicts = grade_all([f"\\boxed{{{text}}}" for text in rewritten], answers)
+    assert sum(verdicts) >= 0.995 * len(answers)
+    assert not symbolic.failures.total()
