@@ -76,6 +76,13 @@ EQUAL = [
     (r"k \geqslant 2", r"[2,\infty)"),
     ("6 - 5i", "-5i+6"),
     (r"\sin^2 t", r"1-\cos^{2} t"),
+    (r"\frac \pi4 + 2", r"2+\frac{\pi}{4}"),
+    ("a + b + c", "c+a+b"),
+    (r"\frac{1}{2^\frac{21}{4}}", r"2^{-21/4}"),
+    (r"\{x | 2 < x < 3\}", "(2,3)"),
+    (r"\{m \mid m \leq 1 \text{ or } m \geq 3\}", r"(-\infty,1]\cup[3,\infty)"),
+    (r"\{x \in \mathbb{R} | x > 1\}", r"(1,\infty)"),
+    (r"\approx 8.24 \text{ mph}", "8.24"),
     (r"11\sqrt2", r"11 \sqrt{2}"),
     (r"\frac{3\sqrt{3}}{4}", r"\frac{3}{4}\sqrt3"),
     (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}"),
@@ -171,6 +178,8 @@ EQUAL = [
     ("25", r"25\text{ km/h}"),
 ]
 DIFFERENT = [
+    (r"\{x | 2 < x < 3\}", "[2,3]"),
+    (r"\frac \pi4 + 2", r"2+\frac{\pi}{3}"),
     ("52_8", "52_9"),
     (r"5\text{ cm}", r"5\text{ m}"),
     ("3, 5, 7", "3, 5"),

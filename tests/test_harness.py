@@ -4,7 +4,7 @@ import random
 import re
 import socket
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +14,7 @@ import torch
 from paperlib.errors import UserError
 from paperlib.evaluation.harness import TASKS, evaluate, summarise, task_names
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.tasks.data import load_problems
+from paperlib.tasks.data import Problem, load_problems
 
 SETTINGS = EvalSettings(
     task="tiny_smoke",
@@ -32,19 +32,23 @@ SETTINGS = EvalSettings(
 
 
 def test_settings_hash_is_stable_and_sees_every_field():
-    assert SETTINGS.hash == "2cdb9de599"
+    assert SETTINGS.hash == replace(SETTINGS, grading="math").hash == "2cdb9de599"
     assert SETTINGS.hash == replace(SETTINGS, temperature=1, top_p=1).hash
     changed = {"task": "tiny_test", "samples": 5, "temperature": 0.5, "top_p": 0.5, "seed": 1,
-               "max_completion_length": 301, "prompt": "boxed", "batch_prompts": 4}
-    assert changed.keys() == SETTINGS.to_dict().keys()
+               "max_completion_length": 301, "prompt": "boxed", "batch_prompts": 4,
+               "grading": "strict"}
+    assert changed.keys() == {field.name for field in fields(EvalSettings)}
     others = {replace(SETTINGS, **{name: value}).hash for name, value in changed.items()}
     assert len(others | {SETTINGS.hash}) == len(changed) + 1
-    assert EvalSettings(**json.loads(json.dumps(SETTINGS.to_dict()))) == SETTINGS
+    for settings in (SETTINGS, replace(SETTINGS, grading="extractive")):
+        assert EvalSettings(**json.loads(json.dumps(settings.to_dict()))) == settings
 
 
 def test_settings_name_is_a_file_name():
     assert SETTINGS.name == f"tiny_smoke-n4-t1.0-{SETTINGS.hash}"
     assert re.fullmatch(r"[\w.-]+", replace(SETTINGS, temperature=1 / 3).name)
+    joined = replace(SETTINGS, task="tiny_test+tiny_smoke")
+    assert joined.tasks == ["tiny_test", "tiny_smoke"] and "/" not in joined.name
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,8 @@ def test_settings_name_is_a_file_name():
         ({"max_completion_length": 0}, "max_completion_length is 0"),
         ({"batch_prompts": 0}, "batch_prompts is 0"),
         ({"seed": -1}, "seed is -1"),
-        ({"prompt": "plain"}, "valid: tags, think, boxed"),
+        ({"prompt": "plain"}, "valid: tags, tags-oneshot, think, boxed"),
+        ({"grading": "exact"}, "valid: math, extractive, strict"),
     ],
 )
 def test_settings_refuse(change, named):
@@ -78,11 +83,15 @@ class LetterTokenizer:
     """One token per character; token 0 ends."""
 
     eos_token_id = pad_token_id = 0
+    bos_token_id, chat_template = None, "contents by line"
 
     def apply_chat_template(self, messages, **_):
-        return self.encode("\n".join(m["content"] for m in messages))
+        return "\n".join(m["content"] for m in messages)
 
-    def encode(self, text):
+    def __call__(self, text, add_special_tokens):
+        return {"input_ids": self.encode(text)}
+
+    def encode(self, text, add_special_tokens=False):
         return [ord(c) % 128 for c in text]
 
     def batch_decode(self, rows, skip_special_tokens):
@@ -146,7 +155,10 @@ def run():
 
 def test_every_response_is_kept_graded_and_scored_under_its_own_name(run):
     golds = {p.id: p.answer for p in load_problems("tiny-smoke")}
-    assert run.result["metrics"] == {"first": 0.0, "avg@4": 0.5, "pass@4": 1.0}
+    assert run.result["metrics"] == {
+        "tiny_smoke": {"first": 0.0, "avg@4": 0.5, "pass@1": 0.5, "pass@2": pytest.approx(5 / 6),
+                       "pass@4": 1.0, "no_answer": 0.25}
+    }
     assert [p["id"] for p in run.result["problems"]] == list(golds)
     for problem in run.result["problems"]:
         assert problem["grades"] == [0, 1, 1, 0]
@@ -157,7 +169,8 @@ def test_every_response_is_kept_graded_and_scored_under_its_own_name(run):
 def test_levels_truncation_and_lengths_are_recorded(run):
     problems = run.result["problems"]
     assert [p["level"] for p in problems] == [p.level for p in load_problems("tiny-smoke")]
-    assert {p["truncated"] for p in problems} == {1}  # the one cut by the limit, and only that one
+    # the one cut by the limit, and only that one: it has no answer either
+    assert {(p["truncated"], p["no_answer"]) for p in problems} == {(1, 1)}
     texts = problems[0]["responses"]
     tokens = sum(map(len, texts)) + 3  # three of the four end with an end token
     assert problems[0]["mean_length"] == tokens / 4
@@ -185,11 +198,45 @@ def test_evaluation_is_quiet_leaves_global_generators_alone_and_stores_as_json(r
     assert json.loads(json.dumps(run.result)) == run.result
 
 
+def test_joined_tasks_are_told_apart_by_level_and_graded_by_the_rule_asked_for(monkeypatch):
+    def load(name):
+        return [Problem(f"{name}-{i}", f"{name} {i}?", "5", i) for i in range(2)]
+
+    def sample(model, prompt_ids, num_generations, **_):
+        questions = ["".join(map(chr, ids)).split("\n")[-1] for ids in prompt_ids]
+        # a bare answer: right by the strict rule, no answer by the default one
+        texts = [t for q in questions for t in ("5", "6" if "test" in q else "5")]
+        return SimpleNamespace(completion_ids=[tokenizer.encode(text) for text in texts],
+                               truncated=torch.tensor(["test 1" in q for q in questions
+                                                       for _ in range(num_generations)]))
+
+    tokenizer = LetterTokenizer()
+    model = SimpleNamespace(device="cpu", generation_config=SimpleNamespace(eos_token_id=0))
+    monkeypatch.setattr("paperlib.evaluation.lm_tasks.load_problems", load)
+    monkeypatch.setattr("paperlib.rl.policy.load_policy", lambda name, device: (model, tokenizer))
+    monkeypatch.setattr("paperlib.evaluation.adapter.sample_groups", sample)
+    settings = replace(SETTINGS, task="tiny_test+tiny_smoke", samples=2, grading="strict")
+    result = evaluate("tiny", settings, progress=False)
+    assert [(p["id"], p["level"], p["correct"], p["truncated"]) for p in result["problems"]] == [
+        ("tiny-test-0", "tiny_test", 1, 0), ("tiny-test-1", "tiny_test", 1, 2),
+        ("tiny-smoke-0", "tiny_smoke", 2, 0), ("tiny-smoke-1", "tiny_smoke", 2, 0),
+    ]
+    assert {name: m["avg@2"] for name, m in result["metrics"].items()} == {
+        "tiny_test": 0.5, "tiny_smoke": 1.0,
+    }
+    columns = summarise(result, [1])["pass@1"]
+    assert {name: row["value"] for name, row in columns.items()} == {
+        "all": 0.75, "tiny_test": 0.5, "tiny_smoke": 1.0,
+    }
+    default = evaluate("tiny", replace(settings, grading="math"), progress=False)
+    assert {(p["correct"], p["no_answer"]) for p in default["problems"]} == {(0, 2)}
+
+
 def test_lm_eval_finds_exactly_the_tasks_that_are_named():
     from paperlib.evaluation.harness import _task_manager
 
-    assert task_names() == ["tiny_smoke", "tiny_test", "tiny_validation"]
-    assert _task_manager().all_tasks == task_names()
+    sampled = [name for name in _task_manager("math").all_tasks if name.endswith("_t1")]
+    assert sampled and sorted({*task_names(), *sampled}) == _task_manager("math").all_tasks
 
 
 def test_stop_strings_are_refused():
@@ -233,7 +280,9 @@ def test_same_seed_same_responses_through_the_real_sampler(monkeypatch):
 @pytest.mark.parametrize(
     ("checkpoint", "task", "named"),
     [
-        ("tiny", "tiny_tset", "valid: tiny_smoke, tiny_test, tiny_validation"),
+        ("tiny", "tiny_tset", "valid: .*tiny_smoke, tiny_test, tiny_validation"),
+        ("tiny", "tiny_test_t1", "valid: .*tiny_smoke, tiny_test, tiny_validation"),
+        ("tiny", "tiny_smoke+gsm8k", "unknown evaluation task 'gsm8k'"),
         (TASKS / "nowhere", "tiny_smoke", "does not exist"),
         ("runs/tiny/a/checkpoints/000015", "tiny_smoke", "does not exist"),
         ("./nowhere", "tiny_smoke", "does not exist"),

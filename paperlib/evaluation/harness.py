@@ -1,7 +1,8 @@
 """What a checkpoint is worth: lm-eval runs our tasks on our sampler and grades every response.
 
 lm-eval asks, filters, grades and aggregates; :class:`~paperlib.evaluation.adapter.SamplerLM`
-answers; :func:`summarise` turns the counts into pass@k. The tasks are the YAML files in ``tasks/``.
+answers; :func:`summarise` turns the counts into pass@k. The tasks are the YAML files in ``tasks/``
+(:mod:`paperlib.evaluation.lm_tasks`), the same that ``lm_eval run`` takes without our sampler.
 
 We call ``lm_eval.evaluate``, which ``simple_evaluate`` wraps: the wrapper would also seed the
 caller's global generators and describe the machine by shelling out (1.7 s per call).
@@ -25,17 +26,9 @@ import numpy as np
 import torch
 
 from paperlib.errors import UserError, check_choice
+from paperlib.evaluation.lm_tasks import NO_ANSWER, RIGHT, TASKS, task_names
 from paperlib.evaluation.passk import bootstrap_interval, mean_pass_at_k, pass_at_k
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.tasks.data import load_problems
-from paperlib.tasks.grading import grade
-
-TASKS = Path(__file__).parent / "tasks"
-
-
-def task_names() -> list[str]:
-    """The tasks that can be evaluated, found without importing lm-eval."""
-    return sorted(path.stem for path in TASKS.glob("[!_]*.yaml"))
 
 
 def evaluate(
@@ -46,18 +39,22 @@ def evaluate(
     Args:
         checkpoint: a folder, "tiny" or a hub id.
         device: "auto", "cpu", "cuda", ...
-        progress: show a bar on stderr; nothing else is printed.
+        progress: show a bar on stderr; nothing else is printed, but for what is odd about a data
+            set when it is first loaded.
 
     Returns:
-        JSON values: ``settings``; ``versions``; ``metrics`` by lm-eval (first, avg@n, pass@n);
-        ``generation_kwargs`` and ``task_version`` as lm-eval ran them; ``problems``, each with
-        id, level, n, correct, truncated (a count), mean_length (tokens, end token included),
-        responses (n texts) and grades (n of 0 or 1); ``seconds``, ``seconds_sampling``.
+        JSON values: ``settings``; ``versions``; ``metrics`` by lm-eval, for each task (of n = 1
+        response accuracy, else first, avg@n, pass@k; no_answer); ``generation_kwargs`` as lm-eval
+        ran them; ``task_versions``; ``problems``, each with id, level (the task's name where
+        several are joined), n, correct, no_answer and truncated (counts), mean_length (tokens, end
+        token included), responses (n texts) and grades (n of 0 or 1); ``seconds``,
+        ``seconds_sampling``.
 
     Raises:
         UserError: unknown task or missing checkpoint, before anything is loaded.
     """
-    check_choice("evaluation task", settings.task, task_names())
+    for name in settings.tasks:
+        check_choice("evaluation task", name, task_names())
     _check_checkpoint(checkpoint)
     started = time.perf_counter()
     from lm_eval import evaluate as lm_evaluate
@@ -68,25 +65,21 @@ def evaluate(
     stderr = sys.stderr
     with _unnoticed():
         with redirect_stderr(stderr):
+            tasks = _load_tasks(settings)  # first: the problems may be what is missing
             model, tokenizer = load_policy(checkpoint, resolve_device(device))
         lm = SamplerLM(
             model, tokenizer, prompt=settings.prompt, batch_prompts=settings.batch_prompts,
             seed=settings.seed, stderr=stderr, progress=progress,
         )
-        task = _load_task(settings)
         # 0: no standard errors by lm-eval; summarise makes the intervals, one way for all metrics
-        output = lm_evaluate(lm, {"tasks": {settings.task: task}}, bootstrap_iters=0)
-    metrics = output["results"][settings.task]
+        output = lm_evaluate(lm, {"tasks": tasks}, bootstrap_iters=0)
     return {
         "settings": settings.to_dict(),
         "versions": {name: version(name) for name in ("lm_eval", "transformers", "torch")},
-        "task_version": output["versions"][settings.task],
-        "generation_kwargs": output["configs"][settings.task]["generation_kwargs"],
-        "metrics": {
-            name.replace("@n", f"@{settings.samples}"): metrics[f"{name},all"]
-            for name in ("first", "avg@n", "pass@n")
-        },
-        "problems": _problems(output["samples"][settings.task], lm, settings.samples),
+        "task_versions": output["versions"],
+        "generation_kwargs": output["configs"][settings.tasks[0]]["generation_kwargs"],
+        "metrics": {name: _metrics(output["results"][name]) for name in settings.tasks},
+        "problems": _problems(output["samples"], lm, settings),
         "seconds": time.perf_counter() - started,
         "seconds_sampling": lm.seconds,
     }
@@ -94,7 +87,10 @@ def evaluate(
 
 def _check_checkpoint(checkpoint: Path | str) -> None:
     folder = Path(checkpoint)
-    # "tiny" and hub ids ("owner/name") are no folders; what can only be a path must be one.
+    # "tiny" and hub ids ("owner/name", "owner/name::subfolder") are no folders; what can only be
+    # a path must be one.
+    if "::" in str(checkpoint):
+        return
     is_path = isinstance(checkpoint, Path) or folder.is_absolute() or len(folder.parts) > 2
     if (is_path or str(checkpoint).startswith(".")) and not (folder / "config.json").is_file():
         state = "has no config.json" if folder.is_dir() else "does not exist"
@@ -105,24 +101,29 @@ def _check_checkpoint(checkpoint: Path | str) -> None:
 
 
 @cache
-def _task_manager() -> Any:
+def _task_manager(grading: str) -> Any:
     from lm_eval.tasks import TaskManager
 
-    # Indexing the thousands of tasks that come with lm-eval would take seconds.
-    return TaskManager(include_path=str(TASKS), include_defaults=False)
+    return TaskManager(
+        include_path=str(TASKS),
+        include_defaults=False,  # indexing the thousands of tasks of lm-eval would take seconds
+        metadata={"grading": grading, "prompt": ""},  # the adapter adds the system prompt
+    )
 
 
-def _load_task(settings: EvalSettings) -> Any:
-    task = _task_manager().load(settings.task)["tasks"][settings.task]
-    task.set_config("repeats", settings.samples)
+def _load_tasks(settings: EvalSettings) -> dict[str, Any]:
+    tasks = _task_manager(settings.grading).load(settings.tasks)["tasks"]
     generation = {
+        "until": [],
         "do_sample": settings.temperature > 0,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "max_gen_toks": settings.max_completion_length,
     }
-    task.set_config("generation_kwargs", generation, update=True)
-    return task
+    for task in tasks.values():
+        task.set_config("repeats", settings.samples)
+        task.set_config("generation_kwargs", dict(generation))
+    return {name: tasks[name] for name in settings.tasks}
 
 
 @contextmanager
@@ -141,59 +142,35 @@ def _unnoticed() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _problems(samples: list[dict[str, Any]], lm: Any, n: int) -> list[dict[str, Any]]:
+def _metrics(results: dict[str, Any]) -> dict[str, float]:
+    """lm-eval's means by metric; its own keys are ``name,filter`` and ``name_stderr,filter``."""
+    names = (key.split(",") for key in results if "," in key)
+    return {n: results[f"{n},{f}"] for n, f in names if not n.endswith("_stderr")}
+
+
+def _problems(
+    samples: dict[str, list[dict[str, Any]]], lm: Any, settings: EvalSettings
+) -> list[dict[str, Any]]:
     problems = []
-    for i, sample in enumerate(samples):
-        rows = slice(i * n, (i + 1) * n)
+    n, joined = settings.samples, len(settings.tasks) > 1
+    asked = [(name, sample) for name in settings.tasks for sample in samples[name]]
+    for i, (task, sample) in enumerate(asked):
+        rows = slice(i * n, (i + 1) * n)  # the sampler keeps the order of the requests
+        (verdicts,) = sample["filtered_resps"]
         problems.append(
             {
                 "id": sample["doc"]["id"],
-                "level": sample["doc"]["level"],
+                "level": task if joined else sample["doc"]["level"],
                 "n": n,
-                "correct": sum(sample["grades"]),
+                "correct": verdicts.count(RIGHT),
+                "no_answer": verdicts.count(NO_ANSWER),
                 "truncated": sum(lm.truncated[rows]),
                 "mean_length": sum(lm.lengths[rows]) / n,
                 "responses": sample["resps"][0],
-                "grades": sample["grades"],
+                "grades": [int(verdict == RIGHT) for verdict in verdicts],
             }
         )
     return problems
-
-
-# What the YAML files name. lm-eval passes each document (a dict) and its filtered responses.
-
-
-def load_docs(*, dataset: str, **metadata: Any) -> dict[str, Any]:
-    """The problems of a data set as lm-eval's documents; nothing is downloaded.
-
-    ``metadata`` (the task's version and the like) is passed by lm-eval and not needed.
-    """
-    from datasets import Dataset
-
-    return {
-        "test": Dataset.from_list(
-            [
-                {"id": p.id, "question": p.question, "answer": p.answer, "level": p.level}
-                for p in load_problems(dataset)
-            ]
-        )
-    }
-
-
-def process_results(doc: dict[str, Any], results: list[list[str]]) -> dict[str, Any]:
-    """Grade all n responses to a problem; each way to score them has its own name."""
-    grades = [int(grade(response, doc["answer"])) for response in results[0]]
-    return {
-        "first": grades[0],
-        "avg@n": sum(grades) / len(grades),
-        "pass@n": max(grades),
-        "grades": grades,
-    }
-
-
-def count_grades(items: list[list[int]]) -> int:
-    """Number of graded responses."""
-    return sum(map(len, items))
 
 
 def summarise(result: dict[str, Any], ks: Sequence[int]) -> dict[str, Any]:

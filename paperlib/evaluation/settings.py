@@ -7,6 +7,7 @@ from typing import Any
 
 from paperlib.errors import UserError, check_choice
 from paperlib.files import short_hash
+from paperlib.tasks.grading import MODES
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
 
 
@@ -15,10 +16,11 @@ class EvalSettings:
     """One way to evaluate a checkpoint; equal settings give equal results on CPU.
 
     There are no defaults: two evaluations that differ in a setting nobody wrote down are the
-    commonest reason why published numbers cannot be compared.
+    commonest reason why published numbers cannot be compared. (The grading has one, since only one
+    paper's evaluation has a rule of its own.)
     """
 
-    task: str  # lm-eval task, a file in evaluation/tasks: "tiny_validation", "tiny_test"...
+    task: str  # an lm-eval task, a file in evaluation/tasks: "tiny_test"...; "a+b" joins several
     samples: int  # n, responses per problem
     temperature: float  # 0 = greedy
     top_p: float
@@ -26,11 +28,13 @@ class EvalSettings:
     seed: int  # of the sampling, not of the training
     prompt: str  # a name in tasks.prompts.SYSTEM_PROMPTS
     batch_prompts: int  # prompts sampled together; part of the settings since it moves the draws
+    grading: str = "math"  # a mode of tasks.grading
 
     def __post_init__(self) -> None:
         for name in ("temperature", "top_p"):  # 1 and 1.0 are one setting and must hash alike
             object.__setattr__(self, name, float(getattr(self, name)))
         check_choice("prompt", self.prompt, SYSTEM_PROMPTS)
+        check_choice("grading", self.grading, MODES)
         for name in ("samples", "max_completion_length", "batch_prompts"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -48,8 +52,16 @@ class EvalSettings:
             raise UserError(f"seed is {self.seed}; it must be in 0..2**63 - 1")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return asdict(self)
+        """Plain JSON values. The default grading is left out: hashes from before it had a name."""
+        values = asdict(self)
+        if self.grading == "math":
+            del values["grading"]
+        return values
+
+    @property
+    def tasks(self) -> list[str]:
+        """The single tasks that ``task`` joins."""
+        return self.task.split("+")
 
     @property
     def hash(self) -> str:

@@ -39,6 +39,9 @@ _RELATION = re.compile(r"<|>|\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])")
 _BASED = re.compile(r"([0-9A-Fa-f]+)\s*_\s*(?:\{\s*(?:\\text\{)?(\w+)\}?\s*\}|(\d))")
 _LEFT_SIDE = re.compile(r"\s*([a-zA-Z](?:_\{?\w+\}?)?(?:\([a-zA-Z](?:,\s*[a-zA-Z])*\))?)\s*=(?!=)")
 _MEMBER = re.compile(r"\s*[a-zA-Z]\s*\\in(?![a-zA-Z])\s*")
+_SET_BUILDER = re.compile(
+    r"\\\{\s*[a-zA-Z]\s*(?:\\in\s*(?:\\mathbb\s*\{?\s*)?R\s*\}?\s*)?(?:\||:|\\mid\b)(.*)\\\}"
+)
 
 
 def equal(gold: str, answer: str, symbolic: Symbolic) -> bool:
@@ -49,6 +52,16 @@ def equal(gold: str, answer: str, symbolic: Symbolic) -> bool:
         symbolic: asked about pairs that are neither texts, numbers nor collections.
     """
     return _equal(clean(gold), clean(answer), symbolic)
+
+
+def readable(gold: str, symbolic: Symbolic) -> bool:
+    """Whether a gold is understood: if not, only the same text is right."""
+    gold = clean(gold)
+    if word(gold) or choice(gold) or read_number(gold) or _BASED.fullmatch(gold):
+        return True
+    if found := _collection(_same_side(gold, "x")[0]):
+        return all(readable(part, symbolic) for part in found[1])
+    return bool(gold) and symbolic(gold, gold)
 
 
 def _equal(gold: str, answer: str, symbolic: Symbolic) -> bool:
@@ -126,8 +139,11 @@ def _based(gold: str, answer: str) -> bool | None:
 
 
 def _same_side(gold: str, answer: str) -> tuple[str, str]:
-    """Both without ``x =`` or ``x \\in``, unless they say something about different things."""
-    gold, answer = _MEMBER.sub("", gold, count=1), _MEMBER.sub("", answer, count=1)
+    """Both without ``x =``, ``x \\in`` or ``\\{x |``, unless they say something about different
+    things."""
+    gold, answer = (
+        _MEMBER.sub("", _SET_BUILDER.sub(r"\1", text).strip(), count=1) for text in (gold, answer)
+    )
     mine, theirs = _LEFT_SIDE.match(gold), _LEFT_SIDE.match(answer)
     if "," in gold or "," in answer or gold.count("=") > 1 or answer.count("=") > 1:
         return gold, answer

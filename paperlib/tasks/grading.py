@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from paperlib.errors import check_choice
 from paperlib.tasks import symbolic
-from paperlib.tasks.equality import equal
+from paperlib.tasks.equality import equal, readable
 
 MODES = ("math", "extractive", "strict")
 
@@ -178,6 +178,15 @@ def grade_all(completions: list[str], golds: list[str], mode: str = "math") -> l
             for (place, *_), verdict in zip(open_pairs, compared, strict=True):
                 verdicts[place] = verdict
     return [bool(verdict) for verdict in verdicts]
+
+
+def unreadable_golds(golds: list[str]) -> list[str]:
+    """The golds that nothing but the same text equals, for reports."""
+    with ThreadPoolExecutor(symbolic.worker_count()) as threads:
+        read = list(threads.map(
+            lambda gold: readable(gold_answer(gold), symbolic.equivalent), golds
+        ))
+    return [gold for gold, understood in zip(golds, read, strict=True) if not understood]
 
 
 def _undecided(gold: str, answer: str) -> bool:

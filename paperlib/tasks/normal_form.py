@@ -23,6 +23,10 @@ _REWRITES = [(re.compile(pattern), new) for pattern, new in (
     (r"\\(?:display|text|script)style(?![a-zA-Z])|\\(?:left|right)(?![a-zA-Z])\.?", ""),
     (r"\\(?:big|Big|bigg|Bigg)[lrm]?(?![a-zA-Z])", ""),
     (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
+    (r"\\frac\s*(\\[a-zA-Z]+|[a-zA-Z\d])\s*(\\[a-zA-Z]+|[a-zA-Z\d])(?![a-zA-Z])",
+     r"\\frac{\1}{\2}"),
+    (r"\\h?v?phantom\s*(?:\{[^{}]*\}|\S)|\\textdollar(?![a-zA-Z])|^\s*\\approx(?![a-zA-Z])", ""),
+    (r"\\_", "_"), (r"℃", r"\\text{ degrees}"),
     (r",\\!\s*|\{,\}|\\,(?=\d{3})", ","),  # thousands: 10,\!080, 1{,}000, 1\,000
     (r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![a-zA-Z])", " "),
     (r"\\varnothing(?![a-zA-Z])|\\\{\s*\\\}", r"\\emptyset "),

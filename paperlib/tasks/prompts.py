@@ -1,17 +1,24 @@
-"""System prompts of both papers and how a question becomes prompt tokens."""
+"""System prompts of both papers and how a question becomes prompt tokens.
+
+Every model gets its own chat template, as it is. Qwen3 therefore thinks (``enable_thinking`` stays
+at the template's default, on): MEDS mentions no switch and counts Qwen3-8B among the models "with
+explicit reasoning processes" (Sec. 4.1); its printed template ends with the assistant's bare turn.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from paperlib.errors import check_choice
+from paperlib.errors import UserError, check_choice
+from paperlib.tasks.worked_examples import worked_example
 
+_TAGS = "Respond in this format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
 SYSTEM_PROMPTS: dict[str, str] = {
     # Memory-R+, GSM8K. The released code asks for the same two blocks, each tag on its own line.
-    "tags": (
-        "Respond in this format:\n"
-        "<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
-    ),
+    "tags": _TAGS,
+    # The same with a worked example before the question: training Llama-3.2-1B on GSM8K. Its tests
+    # have none (released code), so it is evaluated with "tags".
+    "tags-oneshot": _TAGS,
     # Memory-R+, Table 3: the DeepSeek-R1 prompt, used on AI-MO.
     "think": (
         "A conversation between User and Assistant. The user asks a question, and the Assistant "
@@ -24,18 +31,60 @@ SYSTEM_PROMPTS: dict[str, str] = {
     "boxed": "Please reason step by step, and put your final answer within \\boxed{}.",
 }
 
+# What a chat template may read beside the messages. Llama 3's writes today's date into every
+# prompt unless it is told one; this is the date it falls back to. Other templates ignore it.
+TEMPLATE_VARIABLES: dict[str, Any] = {"date_string": "26 Jul 2024"}
+
 
 def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
     """Token ids of system prompt and question, ready for the assistant's first token.
 
+    A template that refuses or drops the system role (Gemma) gets its text at the head of the first
+    user turn. A tokenizer that begins plain text with BOS gets exactly one, whoever writes it.
+
     Raises:
-        UserError: ``prompt`` is not a key of :data:`SYSTEM_PROMPTS`.
+        UserError: ``prompt`` is not a key of :data:`SYSTEM_PROMPTS`; no chat template.
     """
     check_choice("prompt", prompt, SYSTEM_PROMPTS)
-    messages = [
-        {"role": "system", "content": SYSTEM_PROMPTS[prompt]},
-        {"role": "user", "content": question},
-    ]
-    return list(
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-    )
+    if not tokenizer.chat_template:
+        raise UserError(
+            f"the tokenizer of {tokenizer.name_or_path!r} has no chat template, so it is not known "
+            "how to ask this model; valid: a chat or instruct model"
+        )
+    turns = [{"role": "user", "content": question}]
+    if prompt == "tags-oneshot":
+        asked, response = worked_example(question)
+        turns = [
+            {"role": "user", "content": asked}, {"role": "assistant", "content": response}, *turns,
+        ]
+    text = _render(tokenizer, SYSTEM_PROMPTS[prompt], turns)
+    return _one_bos(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _render(tokenizer: Any, system: str, turns: list[dict[str, str]]) -> str:
+    from jinja2.exceptions import TemplateError
+
+    def render(messages: list[dict[str, str]]) -> str:
+        return tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False, **TEMPLATE_VARIABLES
+        )
+
+    try:
+        text = render([{"role": "system", "content": system}, *turns])
+    except TemplateError:  # how templates refuse a role
+        text = ""
+    if system not in text:
+        first = {"role": "user", "content": f"{system}\n\n{turns[0]['content']}"}
+        text = render([first, *turns[1:]])
+    return text
+
+
+def _one_bos(tokenizer: Any, ids: list[int]) -> list[int]:
+    """Templates should write BOS themselves; some write none, some inherit a second one."""
+    bos = tokenizer.bos_token_id
+    if bos is None:
+        return ids
+    while ids[:2] == [bos, bos]:
+        ids = ids[1:]
+    adds_bos = tokenizer("")["input_ids"][:1] == [bos]
+    return [bos, *ids] if adds_bos and bos not in ids else ids

@@ -25,10 +25,13 @@ MEMORY_BYTES = 3 * 2**30
 EXACT_TOLERANCE = 1e-25  # of exact values, evaluated to DIGITS digits
 DIGITS = 40
 
-# \sin^2 t, which the parser only knows with brackets around t
-_BARE_ARGUMENT = re.compile(
-    r"\\(sin|cos|tan|cot|sec|csc|ln|log)\s*\^\s*\{?\s*(\d+)\s*\}?\s*(\\?[a-zA-Z]+)(?![\w(])"
-)
+# What LaTeX allows and the parser does not know.
+_REWRITES = [(re.compile(pattern), new) for pattern, new in (
+    (r"\\(sin|cos|tan|cot|sec|csc|ln|log)\s*\^\s*\{?\s*(\d+)\s*\}?\s*(\\?[a-zA-Z]+)(?![\w(])",
+     r"\\\1^{\2}(\3)"),  # \sin^2 t
+    (r"\^\s*(\\frac\s*\{[^{}]*\}\s*\{[^{}]*\})", r"^{\1}"),
+    (r"\s*([-+=<>*/])\s*", r"\1"),  # "a + b + c"
+)]  # fmt: skip
 # Compared once before the first request: the parser's tables are filled as it meets a grammar rule.
 _EXAMPLES = (
     (r"\frac{a^2}{3}", r"\frac{a^2}{4}"), (r"2\sqrt{3}+\pi", r"\sqrt[3]{2}\cdot 5"),
@@ -124,7 +127,8 @@ def _difference_is_zero(one: Any, other: Any) -> bool:
 def _parse(text: str) -> Any:
     from math_verify import LatexExtractionConfig, parse
 
-    text = _BARE_ARGUMENT.sub(r"\\\1^{\2}(\3)", text)
+    for pattern, new in _REWRITES:
+        text = pattern.sub(new, text)
     config = LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)
     found = parse(f"\\boxed{{{text}}}", [config], parsing_timeout=None)
     return found[0] if found and not isinstance(found[0], str) else None

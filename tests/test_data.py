@@ -1,0 +1,485 @@
+"""Data sets by name: the catalogue, the folder, the hub, slices and joins, and what is reported."""
+
+import gzip
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub import constants
+
+from paperlib.__main__ import main
+from paperlib.environment import ROOT
+from paperlib.errors import UserError
+from paperlib.tasks import catalogue
+from paperlib.tasks.catalogue import FOLDER
+from paperlib.tasks.data import Problem, load_problems, missing, problem_count, report
+from paperlib.tasks.data_report import (
+    digest,
+    duplicates,
+    leakage,
+    normal_question,
+    rows_differing,
+)
+from paperlib.tasks.rows import last_box
+from paperlib.tasks.sources import CATALOGUE
+
+CACHED = ("_read", "_report", "_report_with_leaks", "_announce", "_hub_state", "hub_unreachable")
+
+
+def write_rows(path, rows):
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def numbered(path, count=10):
+    return write_rows(path, [{"question": f"Is it {i}?", "answer": i} for i in range(count)])
+
+
+@pytest.fixture
+def fresh(monkeypatch, tmp_path):
+    """No folder, nothing in the hub's cache, nothing read or said before."""
+    monkeypatch.delenv(FOLDER, raising=False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for name in CACHED:
+        getattr(catalogue, name).cache_clear()
+    yield
+    for name in CACHED:
+        getattr(catalogue, name).cache_clear()
+
+
+@pytest.fixture
+def hub(fresh, monkeypatch):
+    """Stands in for the hub: rows by repository, and the calls made."""
+    rows, calls = {}, []
+
+    def load_dataset(repository, config, *, split, revision):
+        calls.append((repository, config, split, revision))
+        if repository not in rows:
+            raise ConnectionError("no route to the hub\nand more")
+        return rows[repository]
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    return SimpleNamespace(rows=rows, calls=calls)
+
+
+# --- names
+
+
+def test_slices_part_the_whole_and_ignore_the_order_of_rows(tmp_path):
+    name = numbered(tmp_path / "n.jsonl")
+    order = [p.answer for p in load_problems(f"{name}:0-")]
+    assert order == ["7", "3", "4", "6", "1", "9", "2", "5", "8", "0"]  # runs depend on it
+    assert [p.answer for p in load_problems(f"{name}:3-5")] == order[3:5]
+    turned = write_rows(tmp_path / "t.jsonl", [
+        {"question": f"is it {i} ?", "answer": i} for i in reversed(range(10))
+    ])  # fmt: skip
+    assert [p.answer for p in load_problems(f"{turned}:0-")] == order
+    assert [problem_count(n) for n in (name, f"{name}:3-5", f"{name}:4-")] == [10, 2, 6]
+
+
+def test_copies_of_a_question_stay_together(tmp_path):
+    rows = [{"question": f"Is it {i % 9}?", "answer": i} for i in range(18)]
+    answers = [int(p.answer) for p in load_problems(write_rows(tmp_path / "n.jsonl", rows) + ":0-")]
+    assert [a % 9 for a in answers[::2]] == [a % 9 for a in answers[1::2]]
+
+
+def test_joins_and_what_binds_first(tmp_path):
+    a = write_rows(tmp_path / "a.jsonl", [{"id": "x", "question": "q", "answer": "1"}])
+    b = numbered(tmp_path / "b.jsonl.gz")
+    assert [p.id for p in load_problems(f"{a}+{b}")] == ["x", *map(str, range(1, 11))]
+    assert problem_count(f"{a}+{b}") == 11
+    assert len(load_problems(f"{a}+{b}:0-10")) == 10  # of all eleven
+    assert len(load_problems(f"{b}:2-4+{a}")) == problem_count(f"{b}:2-4+{a}") == 3
+    with pytest.raises(UserError, match="1 rows with an id used before: x"):
+        load_problems(f"{a}+{a}")
+
+
+def test_a_file_whose_name_looks_like_a_join_or_a_slice(tmp_path):
+    path = numbered(tmp_path / "a+b.jsonl", 2)
+    assert len(load_problems(path)) == 2
+    assert len(load_problems(f"{path}:0-1")) == 1
+
+
+@pytest.mark.parametrize("part", ["4-4", "5-4", "0-11", "10-"])
+def test_slice_beyond_the_end(tmp_path, part):
+    name = f"{numbered(tmp_path / 'n.jsonl')}:{part}"
+    for function in (load_problems, problem_count):
+        with pytest.raises(UserError, match=f"has 10 problems; {part}"):
+            function(name)
+
+
+def test_counts_need_no_data(hub):
+    assert problem_count("math-3to5") == 5584  # of 5,586 rows two have no gold answer
+    assert problem_count("dapo-math-17k+math-3to5:256-") == 17917 + 5584 - 256
+    assert problem_count("numinamath-tir:0-2000") == 2000
+    assert problem_count("tiny-train") == 128
+    assert not hub.calls
+    with pytest.raises(UserError, match="unknown data set 'gsm8k'; valid: .*gsm8k-train"):
+        problem_count("gsm8k:0-4")
+
+
+def test_tiny_sets_can_be_sliced():
+    assert [p.id for p in load_problems("tiny-smoke:0-3")] == [
+        p.id for p in load_problems("tiny-smoke:0-")[:3]
+    ]
+
+
+# --- rows of files
+
+
+def test_lines_end_in_newlines_only(fresh, tmp_path):
+    question = "Six balls.\u2028How\x85many are\x0crac{1}{2}?"
+    path = write_rows(tmp_path / "n.jsonl", [{"question": question, "answer": "3"}] * 2)
+    assert [p.question for p in load_problems(path)] == [question] * 2
+    assert report(path).damaged == 2  # the form feed that was a \f
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        (["9.6"], "9.6"), ("['9.6']", "9.6"), ('["9.6"]', "9.6"), (["a", "b"], "a"),
+        ("['\\\\frac{1}{2}', '0.5']", "\\frac{1}{2}"), ("['\\frac{1}{2}']", "\\frac{1}{2}"),
+        ("[2, +\\infty)", "[2, +\\infty)"), ("[1, 2]", "[1, 2]"), (7.0, "7"), (7.5, "7.5"),
+        (" x ", "x"), ("025", "025"),
+    ],
+)  # fmt: skip
+def test_gold_answers_are_unwrapped(tmp_path, answer, gold):
+    path = write_rows(tmp_path / "n.jsonl", [{"question": "q", "answer": answer}])
+    assert load_problems(path)[0].answer == gold
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-9], lambda b: b"no gzip", lambda b: b[:15] + b"\xff\xff" + b[17:]]
+)
+def test_damaged_gzip_is_a_message(tmp_path, damage):
+    path = Path(numbered(tmp_path / "n.jsonl.gz"))
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(UserError, match="n.jsonl.gz, line .*: not a problem"):
+        load_problems(str(path))
+
+
+@pytest.mark.parametrize("line", ["[1]", '{"question": 3, "answer": 3}', "{", "\xff"])
+def test_malformed_line_is_named(tmp_path, line):
+    path = tmp_path / "n.jsonl"
+    path.write_bytes(b'{"question": "q", "answer": 1}\n' + line.encode("latin-1"))
+    with pytest.raises(UserError, match="line 2: not a problem"):
+        load_problems(str(path))
+
+
+@pytest.mark.parametrize(
+    ("solution", "gold"),
+    [
+        ("\\boxed{1} and \\boxed{2}", "2"), ("$\\boxed 7.$", "7"), ("\\fbox{10}", "10"),
+        ("\\boxed {\\frac{1}{2}}.", "\\frac{1}{2}"), ("\\boxed{\\{1\\}}", "\\{1\\}"),
+        ("\\boxed{1}, so \\boxed{2", ""), ("\\boxed{ }", ""), ("\\boxed\\pi", ""), ("7", ""),
+    ],
+)  # fmt: skip
+def test_last_box(solution, gold):
+    assert last_box(solution) == gold
+
+
+# --- the folder
+
+
+def test_folder_serves_catalogued_sets_and_reports_once(fresh, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    write_rows(tmp_path / "math_train_lvl3to5.jsonl", [  # not .gz: either is found
+        {"question": "1+1?", "answer": "2", "level": 3, "subject": "Algebra"},
+        {"question": "2+2?", "answer": " "},
+        {"question": "3+3?", "answer": "6", "level": 5, "subject": "Algebra"},
+        {"question": "1+1?", "answer": "3", "level": 3, "subject": "Algebra"},
+    ])  # fmt: skip
+    first = load_problems("math-3to5")
+    assert first[1] == Problem("math-3to5-2", "3+3?", "6", 5, "Algebra")  # row 1 was dropped
+    assert load_problems("math-3to5:0-2") and load_problems("math-3to5") == first
+    said = capsys.readouterr().err
+    assert said.count("math_train_lvl3to5.jsonl\n") == 1
+    assert "data math-3to5: 1 rows without a gold answer, dropped: math-3to5-1\n" in said
+    assert "1 questions with conflicting answers, kept: math-3to5-0/math-3to5-3\n" in said
+    assert "4 rows read where the catalogue has 5,586" in said
+    assert "more than 44 rows differ from the catalogued" in said
+
+
+def test_level_of_sets_without_levels_is_left_out(fresh, tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    write_rows(tmp_path / "amc_oat.jsonl", [{"question": "q", "answer": "1", "level": 4.625}])
+    assert load_problems("amc-aimo")[0].level is None  # a rating, not MATH's levels
+
+
+def test_folder_must_exist(fresh, monkeypatch):
+    monkeypatch.setenv(FOLDER, "nowhere")
+    with pytest.raises(UserError, match="PAPERLIB_DATA_DIR is 'nowhere'"):
+        load_problems("gsm8k-test")
+
+
+def test_folder_without_the_file_leaves_it_to_the_hub(hub, tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    hub.rows["math-ai/amc23"] = [{"question": "q", "answer": "27"}]
+    assert load_problems("amc23")[0].answer == "27"
+
+
+# --- the hub
+
+HUB_ROWS = {
+    "gsm8k-train": ({"question": "q", "answer": "2*500=<<2*500=1000>>\n#### 1,000"}, "1000"),
+    "gsm8k-test": ({"question": "q", "answer": "a #### b\n#### -5 "}, "-5"),
+    "numinamath-tir": (
+        {"problem": "q", "solution": "\\boxed{1}, no:\n\\[\\boxed{\\frac{63}{400}}\\]",
+         "messages": [{"content": "q", "role": "user"}]}, "\\frac{63}{400}"),
+    "dapo-math-17k": (
+        {"prompt": "q", "solution": "34", "reward_model": {"ground_truth": "34"},
+         "source_prompt": [{"content": "Solve q", "role": "user"}]}, "34"),
+    "math-3to5": (
+        {"problem": "q", "level": "Level 5", "type": "Algebra", "solution": "$\\boxed 7.$"}, "7"),
+    "math500": (
+        {"problem": "q", "solution": "\\boxed{p-q}", "answer": "p - q", "subject": "Algebra",
+         "level": 2, "unique_id": "test/precalculus/1.json"}, "p - q"),
+    "aime24": ({"problem": "q", "solution": "...", "answer": "025", "year": "2024"}, "025"),
+    "amc23": ({"id": 0, "question": "q", "answer": "27", "url": "u"}, "27"),
+    "amc-aimo": ({"id": 0, "problem": "q", "answer": 142.0, "url": "u"}, "142"),
+    "minerva": ({"question": "q", "answer": "1.6"}, "1.6"),
+    "olympiadbench": (
+        {"question": "q", "final_answer": ["$\\frac{1}{2 n+2}$"], "subfield": "Algebra"},
+        "$\\frac{1}{2 n+2}$"),
+    "math-geometry": (
+        {"problem": "q", "level": "Level ?", "type": "Geometry", "solution": "\\fbox{10}"}, "10"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [n for n, s in CATALOGUE.items() if s.repository])
+def test_fields_of_the_hub(hub, name):
+    source, (row, gold) = CATALOGUE[name], HUB_ROWS[name]
+    hub.rows[source.repository] = [row]
+    problem = load_problems(name)[0]
+    assert (problem.id, problem.question, problem.answer) == (f"{name}-0", "q", gold)
+    assert problem.level == {"math-3to5": 5, "math500": 2}.get(name)
+    assert problem.subject == (
+        {"math-geometry": "Geometry"}.get(name, "Algebra") if source.subject else None
+    )
+    config = {"gsm8k": "main", "dapo": "all", "math-3to5": "default", "math-geo": "geometry"}
+    wanted = next((c for start, c in config.items() if name.startswith(start)), None)
+    assert hub.calls == [(source.repository, wanted, source.split, source.revision)]
+
+
+def test_levels_are_filtered_and_boxless_rows_dropped(hub, capsys):
+    row = {"problem": "q", "type": "Algebra", "solution": "\\boxed{1}"}
+    hub.rows[CATALOGUE["math-3to5"].repository] = [
+        {**row, "level": "Level 2"}, {**row, "level": "Level 3", "solution": "\\boxed{}"},
+        {**row, "level": "Level ?"}, {**row, "level": "Level 3"},
+    ]  # fmt: skip
+    assert [p.id for p in load_problems("math-3to5")] == ["math-3to5-1"]
+    assert "1 rows without a gold answer, dropped: math-3to5-0" in capsys.readouterr().err
+    hub.rows[CATALOGUE["dapo-math-17k"].repository] = [{"prompt": "q", "solution": "1"}]
+    assert report("dapo-math-17k").expected == 17398  # the hub's count, not the file's
+
+
+def test_what_the_hub_cannot_give_is_told_with_both_ways(hub):
+    with pytest.raises(UserError) as error:
+        load_problems("gsm8k-test")
+    said = str(error.value)
+    assert "openai/gsm8k at 740312add" in said and "ConnectionError: no route to the hub)" in said
+    assert "go online, or set PAPERLIB_DATA_DIR to a folder with gsm8k_test.jsonl" in said
+    with pytest.raises(UserError, match="'minerva-oat' is in no hub repository; set PAPERLIB_DATA"):
+        load_problems("minerva-oat")
+    hub.rows["openai/gsm8k"] = [{"problem": "q", "answer": "#### 1"}]
+    with pytest.raises(UserError, match="row gsm8k-test-0 has no field 'question'; it has problem"):
+        load_problems("gsm8k-test")
+
+
+def test_what_lacks_here(fresh, tmp_path):
+    (lacks,) = missing("tiny-train+gsm8k-test:0-64")
+    assert "gsm8k_test.jsonl in $PAPERLIB_DATA_DIR (unset)" in lacks and "HF_HUB_OFFLINE" in lacks
+    catalogue._hub_state.cache_clear()
+    (tmp_path / "cache" / "datasets--openai--gsm8k" / "snapshots").mkdir(parents=True)
+    assert missing("gsm8k-train+gsm8k-test") == []
+    assert "no hub repository" in missing("minerva-oat")[0]
+
+
+# --- reports
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("What is $x^{2}$ ?", "what is\\(x^2\\)"), ("$\\left( 1,\\, 2 \\right)$", "(1, 2)"),
+        ("$\\dfrac12$", "$\\frac12$"), ("*Norwegian* numbers. Find", "Norwegian numbers; find"),
+    ],
+)  # fmt: skip
+def test_same_question_in_another_spelling(one, other):
+    assert normal_question(one) == normal_question(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("$z^4-z^2+1$", "$z^4+z^2+1$"), ("cos 150", "cos (-150)"), ("1.5 m", "15 m"),
+     ("$\\leftarrow$", "$\\arrow$"), ("n!", "n")],
+)  # fmt: skip
+def test_other_question(one, other):
+    assert normal_question(one) != normal_question(other)
+
+
+def problems(*pairs):
+    return [Problem(f"p{i}", question, answer) for i, (question, answer) in enumerate(pairs)]
+
+
+def test_duplicates_by_hand():
+    found = duplicates(problems(("q", "1"), ("r", "2"), ("q", "1"), ("q", "3"), ("s", "4")))
+    assert (found.repeats, found.conflicts) == (1, (("p0", "p2", "p3"),))
+
+
+def test_leakage_by_hand():
+    train = problems(("Find $x$.", "1"), ("Find y", "2"), ("find X", "1"))
+    tests = {"a": problems(("find $x$", "1"), ("z", "1")), "b": problems(("w", "1"))}
+    assert leakage(train, tests) == {"a": [("p0", "p0"), ("p2", "p0")]}
+
+
+def test_digest_ignores_order_and_white_space_and_counts_what_differs():
+    rows = [(f"Is it {i}?", str(i)) for i in range(400)]
+    one = digest(problems(*rows))
+    assert digest(problems(*[(q + "\n", f" {a} ") for q, a in reversed(rows)])) == one
+    assert rows_differing(one, one) == (0, False)
+    changed = [(q, a + "0" if int(a) < 12 else a) for q, a in rows]
+    count, least = rows_differing(one, digest(problems(*changed)))
+    assert 6 <= count <= 24 and not least
+    assert rows_differing(one, digest(problems(*rows[:200]))) == (44, True)
+
+
+def test_report_of_a_file_tells_overlap_with_test_sets(fresh, tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    write_rows(tmp_path / "amc23.jsonl", [{"question": "How many?", "answer": "3"}])
+    mine = write_rows(tmp_path / "mine.jsonl", [{"question": "how many", "answer": "3"}] * 2)
+    found = report(mine)
+    assert found.leaks == {"amc23": [("1", "amc23-0"), ("2", "amc23-0")]}
+    assert "rows with a question of amc23: 2 (1 of its questions)" in found.lines()
+    assert any(line.startswith("not compared with gsm8k-test, math500") for line in found.lines())
+    assert report("amc23").leaks == {}  # itself a test set
+
+
+def test_command(fresh, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    path = write_rows(tmp_path / "amc23.jsonl", [{"question": "q", "answer": "3"}])
+    assert main(["data"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in listed] == list(CATALOGUE)
+    assert listed[list(CATALOGUE).index("amc23")].split() == ["amc23", "test", "40", path]
+    oat = listed[list(CATALOGUE).index("minerva-oat")]
+    assert "not here: minerva-oat: no minerva_math_oat.jsonl in" in oat
+    assert main(["data", "amc23"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"amc23\n  1 problems from {path}\n") and "AMC is two benchmarks" in out
+    assert main(["data", "nothing"]) == 2
+
+
+def test_catalogue_is_pinned():
+    assert len({s.file for s in CATALOGUE.values()}) == len(CATALOGUE)
+    for source in CATALOGUE.values():
+        assert re.fullmatch(r"[0-9a-f]{64}", source.digest)
+        assert source.role in ("train", "test")
+        assert bool(re.fullmatch(r"[0-9a-f]{40}", source.revision)) == bool(source.repository)
+
+
+# --- the real data, where it is
+
+
+@pytest.fixture(scope="module")
+def real():
+    folder = Path(os.environ.get(FOLDER) or ROOT.parent / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no folder of real data: set {FOLDER}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER, str(folder))
+        yield {name: report(name) for name in CATALOGUE}
+
+
+# (problems, rows without gold, exact repeats and conflicts, repeats and conflicts up to spelling)
+CLEAN = (0, 0, 0, 0, 0)
+MEASURED = {
+    "gsm8k-train": (7473, *CLEAN), "gsm8k-test": (1319, *CLEAN),
+    "numinamath-tir": (20000, 0, 95, 25, 121, 41), "dapo-math-17k": (17917, 0, 616, 11, 1470, 24),
+    "math-3to5": (5584, 2, 0, 0, 2, 1), "math500": (500, *CLEAN), "aime24": (30, *CLEAN),
+    "amc23": (40, *CLEAN), "amc-aimo": (83, *CLEAN), "minerva": (272, *CLEAN),
+    "minerva-oat": (272, *CLEAN), "olympiadbench": (675, *CLEAN),
+    "olympiadbench-oat": (675, *CLEAN), "math-geometry": (479, *CLEAN),
+}  # fmt: skip
+# training set: test set: (rows, test questions)
+LEAKS = {
+    "gsm8k-train": {},
+    "numinamath-tir": {"olympiadbench": (1, 1), "olympiadbench-oat": (1, 1),
+                       "math-geometry": (13, 10)},
+    "dapo-math-17k": {"math500": (8, 7), "amc23": (11, 8), "amc-aimo": (18, 14),
+                      "olympiadbench": (9, 8), "olympiadbench-oat": (9, 8),
+                      "math-geometry": (97, 96)},
+    "math-3to5": {"olympiadbench": (3, 3), "olympiadbench-oat": (3, 3)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_real_counts(real, name):
+    found = real[name]
+    assert (
+        found.problems, len(found.empty), found.exact.repeats, len(found.exact.conflicts),
+        found.spelt.repeats, len(found.spelt.conflicts),
+    ) == MEASURED[name]  # fmt: skip
+    assert found.rows == found.expected == CATALOGUE[name].rows
+    assert problem_count(name) == len(load_problems(name)) == found.problems
+    assert found.differing == (0, False)
+
+
+def test_real_leakage(real):
+    assert LEAKS == {
+        name: {test: (len({a for a, _ in pairs}), len({b for _, b in pairs}))
+               for test, pairs in found.leaks.items()}
+        for name, found in real.items() if CATALOGUE[name].role == "train"
+    }  # fmt: skip
+
+
+def test_real_answer_keys(real):
+    assert real["minerva-oat"].other_key == ("minerva", 272, 131)
+    assert real["olympiadbench-oat"].other_key == ("olympiadbench", 675, 0)
+    assert real["amc-aimo"].other_key == ("amc23", 40, 0)
+    assert "131 of the 272 questions shared with minerva have another answer text there" in (
+        real["minerva-oat"].lines()
+    )
+    assert load_problems("minerva-oat")[0].answer == "9.6"  # ["9.6"] in the file
+
+
+def test_real_damage(real):
+    assert {n: r.damaged for n, r in real.items() if r.damaged} == {
+        "numinamath-tir": 3, "dapo-math-17k": 643
+    }  # fmt: skip
+    assert any("\u2028" in p.question for p in load_problems("gsm8k-train"))
+
+
+def test_last_box_finds_the_real_golds(real):
+    with open(real["math500"].origin, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    assert [last_box(r["solution"]) for r in rows] == [r["answer"].strip() for r in rows]
+
+
+def test_real_levels_and_ids(real):
+    math = load_problems("math-3to5")
+    assert {p.level for p in math} == {3, 4, 5}
+    assert load_problems("gsm8k-test")[12].id == "gsm8k-test-12"
+    assert {p.level for p in load_problems("math-geometry")} == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("train", "held_out", "first"),
+    [  # with the first problem held out: runs depend on the order
+        ("dapo-math-17k+math-3to5:256-", "dapo-math-17k+math-3to5:0-256", "dapo-math-17k-9682"),
+        ("numinamath-tir:0-2000", "numinamath-tir:2000-2256", "numinamath-tir-9951"),
+        ("gsm8k-train:0-96", "gsm8k-train:96-160", "gsm8k-train-7294"),
+    ],
+)
+def test_real_validation_is_held_out(real, train, held_out, first):
+    kept, held = load_problems(train), load_problems(held_out)
+    assert (len(kept), len(held)) == (problem_count(train), problem_count(held_out))
+    assert leakage(kept, {"held out": held}) == {}
+    assert held[0].id == first

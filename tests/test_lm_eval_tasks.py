@@ -1,0 +1,371 @@
+"""The task files as anyone runs them: lm-eval on other models and backends than ours."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from byte_tokenizer import BOS, EOS, TURNS, WITH_BOS, byte_tokenizer
+
+from paperlib.errors import UserError
+from paperlib.evaluation.lm_tasks import TASKS, judge, load_docs, process_results, task_names
+from paperlib.tasks.data import Problem, load_problems, problem_count
+from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
+from paperlib.tasks.tiny import MODEL_DIR
+
+BENCHMARKS = {
+    "paperlib_gsm8k": "gsm8k-test", "paperlib_math500": "math500", "paperlib_aime24": "aime24",
+    "paperlib_amc23": "amc23", "paperlib_minerva": "minerva",
+    "paperlib_olympiadbench": "olympiadbench", "paperlib_math_geometry": "math-geometry",
+    "paperlib_laptop_test": "gsm8k-test:0-64",
+}  # fmt: skip
+VALIDATION = {
+    "paperlib_gsm8k_validation": "gsm8k-train:0-256",
+    "paperlib_numinamath_validation": "numinamath-tir:2000-2256",
+    "paperlib_meds_validation": "dapo-math-17k+math-3to5:0-256",
+    "paperlib_laptop_validation": "gsm8k-train:96-160",
+}
+PROBLEMS = [Problem("a", "1 + 1?", "2", 1), Problem("b", "2 + 3?", "5", 2)]
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """Two problems under every name; the list of names asked for."""
+    asked = []
+
+    def load(name):
+        asked.append(name)
+        return PROBLEMS
+
+    monkeypatch.setattr("paperlib.evaluation.lm_tasks.load_problems", load)
+    return asked
+
+
+@cache
+def manager(include, **metadata):
+    from lm_eval.tasks import TaskManager
+
+    return TaskManager(include_path=str(include), include_defaults=False, metadata=metadata)
+
+
+def load(name, include=TASKS, **metadata):
+    return manager(include, **metadata).load([name])["tasks"]
+
+
+def evaluate(lm, tasks, **options):
+    from lm_eval import evaluate
+
+    return evaluate(lm, {"tasks": tasks}, bootstrap_iters=0, **options)
+
+
+def scripted(answer):
+    """An lm-eval model of its own kind; ``answer(i, question, settings)`` to its i-th request."""
+    from lm_eval.api.model import LM
+
+    class Scripted(LM):
+        loglikelihood = loglikelihood_rolling = None
+        asked = 0
+
+        def generate_until(self, requests):
+            texts = [answer(self.asked + i, *request.args) for i, request in enumerate(requests)]
+            self.asked += len(requests)
+            return texts
+
+    return Scripted()
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+def test_every_benchmark_has_its_data_set_and_its_sampled_variant(stand_in):
+    tiny = {f"tiny_{split}": f"tiny-{split}" for split in ("smoke", "test", "validation")}
+    assert task_names() == sorted(BENCHMARKS | VALIDATION | tiny)
+    for name, data in (BENCHMARKS | VALIDATION | tiny).items():
+        load(name)
+        assert stand_in.pop() == data
+    sampled = [path.stem for path in TASKS.glob("*_t1.yaml") if not path.stem.startswith("_")]
+    assert sorted(sampled) == sorted(f"{name}_t1" for name in [*BENCHMARKS, "tiny_test"])
+    for name in sampled:
+        load(name)
+        assert stand_in.pop() == (BENCHMARKS | tiny)[name.removesuffix("_t1")]
+
+
+def test_benchmarks_have_the_sizes_that_papers_report():
+    sizes = {name: problem_count(data) for name, data in (BENCHMARKS | VALIDATION).items()}
+    assert sizes == {
+        "paperlib_gsm8k": 1319, "paperlib_math500": 500, "paperlib_aime24": 30,
+        "paperlib_amc23": 40, "paperlib_minerva": 272, "paperlib_olympiadbench": 675,
+        "paperlib_math_geometry": 479, "paperlib_laptop_test": 64,
+        "paperlib_gsm8k_validation": 256, "paperlib_numinamath_validation": 256,
+        "paperlib_meds_validation": 256, "paperlib_laptop_validation": 64,
+    }
+
+
+@pytest.mark.parametrize("path", sorted(TASKS.glob("[!_]*.yaml")), ids=lambda path: path.stem)
+def test_every_setting_that_a_backend_would_fill_in_is_explicit(stand_in, path):
+    config = load(path.stem)[path.stem].config
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0} if path.stem.endswith("_t1") else {}
+    long = any(name in path.stem for name in ("aime24", "amc23", "olympiadbench", "meds"))
+    assert config.generation_kwargs == {
+        "until": [],  # a stop string could fire inside the reasoning
+        "do_sample": bool(sampling),
+        "temperature": 0.0,
+        "repetition_penalty": 1.0,  # or the model's own
+        "max_gen_toks": 80 if path.stem.startswith("tiny") else 3072 if long else 2048,
+        **sampling,
+    }
+    assert config.repeats == (16 if sampling else 1)
+    assert config.num_fewshot == 0
+
+
+def test_metrics_are_listed_under_the_names_that_the_scores_have(stand_in):
+    for name, verdicts in (("tiny_test", ["right"]), ("tiny_test_t1", ["right"] * 16)):
+        task = load(name)[name]
+        assert task.aggregation().keys() == process_results({}, [verdicts]).keys()
+        assert {k for k, up in task.higher_is_better().items() if not up} == {"no_answer"}
+
+
+def test_tasks_need_neither_lm_evals_math_tasks_nor_their_parsers(stand_in, monkeypatch):
+    # lm-eval's minerva_math asserts one antlr4 version on import, math-verify brings another
+    for module in ("antlr4", "sympy", "math_verify", "latex2sympy2_extended"):
+        monkeypatch.setitem(sys.modules, module, None)
+    before = set(sys.modules)
+    for name in task_names():
+        load(name)
+    assert not [m for m in set(sys.modules) - before if m.startswith("lm_eval.tasks.")]
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+def test_a_user_file_with_another_n_scores_every_response_under_its_own_name(stand_in, tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        f"include: {TASKS / 'paperlib_math500_t1.yaml'}\ntask: mine\nrepeats: 4\n"
+    )
+    replies = ["\\boxed{0}", "\\boxed{2}", "\\boxed{2}", "\\boxed{2"]  # wrong, right, right, cut
+
+    lm = scripted(lambda i, *_: replies[i % 4])
+    output = evaluate(lm, load("mine", tmp_path))
+    first, second = output["samples"]["mine"]
+    assert first["resps"] == [replies] == second["resps"]
+    assert first["filtered_resps"] == [["wrong", "right", "right", "no answer"]]
+    assert second["filtered_resps"] == [["wrong", "wrong", "wrong", "no answer"]]
+    results = {k: v for k, v in output["results"]["mine"].items() if "stderr" not in k and "," in k}
+    assert results == {
+        "first,graded": 0.0, "avg@4,graded": 0.25, "pass@1,graded": 0.25,
+        "pass@2,graded": pytest.approx(5 / 12), "pass@4,graded": 0.5, "no_answer,graded": 0.25,
+    }
+
+
+def test_one_response_has_an_accuracy_and_no_pass_at_k():
+    assert process_results({}, [["right"]]) == {"accuracy": 1.0, "no_answer": 0.0}
+    assert process_results({}, [["no answer"]]) == {"accuracy": 0.0, "no_answer": 1.0}
+
+
+def test_pass_at_k_for_powers_of_two_and_n():
+    scores = process_results({}, [["wrong", "right", "wrong", "no answer", "wrong", "wrong"]])
+    assert list(scores) == ["first", "avg@6", "pass@1", "pass@2", "pass@4", "pass@6", "no_answer"]
+    assert scores["pass@2"] == pytest.approx(1 / 3)  # 1 - C(5, 2) / C(6, 2)
+
+
+def test_stop_strings_in_the_reasoning_cut_nothing():
+    doc = {"answer": "12", "grading": "math"}
+    whole = "<think>Identify the Question.\n\nStep 1 ...</think>\n\\boxed{12}"
+    cut = whole.partition("</think>")[0]
+    assert judge([[whole], [cut]], [doc, doc]) == [["right"], ["no answer"]]
+
+
+def test_responses_beyond_n_that_lm_eval_pads_with_are_dropped():
+    doc = {"answer": "2", "grading": "math"}
+    right, wrong = "\\boxed{2}", "\\boxed{3}"
+    padded = [[right, wrong], [wrong, wrong, right, right]]  # of two processes, the shorter one
+    assert judge(padded, [doc, doc]) == [["right", "wrong"], ["wrong", "wrong"]]
+    assert judge(padded[::-1], [doc, doc]) == [["wrong", "wrong"], ["right", "wrong"]]
+
+
+# --- documents ------------------------------------------------------------------------------------
+
+
+def test_grading_and_prompt_can_be_chosen_by_metadata(stand_in):
+    def verdicts(**metadata):
+        lm = scripted(lambda i, context, _: asked.append(context) or "The answer is 2")
+        samples = evaluate(lm, load("paperlib_gsm8k", **metadata))["samples"]["paperlib_gsm8k"]
+        return [sample["filtered_resps"][0][0] for sample in samples]
+
+    asked = []
+    assert verdicts() == ["no answer", "no answer"]
+    assert verdicts(grading="extractive", prompt="tags", pretrained="x") == ["right", "no answer"]
+    assert asked[0] == SYSTEM_PROMPTS["boxed"] + "1 + 1?"
+    assert asked[2] == SYSTEM_PROMPTS["tags"] + "1 + 1?"
+    assert verdicts(prompt="") and asked[4] == "1 + 1?"
+    for mistake, named in (
+        ({"grading": "exact"}, "valid: math, extractive, strict"),
+        ({"prompt": "plain"}, "unknown prompt 'plain'"),
+        ({"prompt": "tags-oneshot"}, "its tests are 0-shot"),
+    ):
+        with pytest.raises(UserError, match=named):
+            load_docs(dataset="x", **mistake)
+
+
+def test_levels_of_two_kinds_become_text(monkeypatch):
+    problems = [replace(PROBLEMS[0], level=level) for level in (None, 3, "hard")]
+    monkeypatch.setattr("paperlib.evaluation.lm_tasks.load_problems", lambda name: problems)
+    assert load_docs(dataset="x")["test"]["level"] == [None, "3", "hard"]
+
+
+# --- lm-eval's response cache ---------------------------------------------------------------------
+
+
+def test_sampled_responses_never_come_from_a_cache_and_greedy_ones_only_from_their_own(
+    stand_in, tmp_path
+):
+    from lm_eval.api.model import CachingLM
+
+    lm = scripted(lambda i, *_: f"\\boxed{{{i}}}")
+
+    def responses(name, **generation):
+        tasks = load(name)
+        tasks[name].set_config("generation_kwargs", generation, update=True)
+        output = evaluate(CachingLM(lm, str(tmp_path / "cache.db")), tasks)
+        return [text for sample in output["samples"][name] for text in sample["resps"][0]]
+
+    sampled = "paperlib_math500_t1"
+    runs = [responses(sampled), responses(sampled), responses(sampled, temperature=0.5)]
+    assert len({text for run in runs for text in run}) == 3 * 2 * 16  # each one freshly drawn
+    greedy = responses("paperlib_math500")
+    assert not set(greedy) & set(sum(runs, []))
+    asked = lm.asked
+    assert responses("paperlib_math500") == greedy and lm.asked == asked
+    assert responses("paperlib_math500", max_gen_toks=99) != greedy and lm.asked == asked + 2
+
+
+# --- the hf backend -------------------------------------------------------------------------------
+
+
+def hf(tokenizer, **arguments):
+    from lm_eval.models.huggingface import HFLM
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(
+            LlamaConfig(vocab_size=258, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                        num_attention_heads=2, bos_token_id=BOS, eos_token_id=EOS,
+                        max_position_embeddings=4096)
+        )
+    return HFLM(pretrained=model, tokenizer=tokenizer, device="cpu", batch_size=4, **arguments)
+
+
+@pytest.fixture
+def watched(stand_in, monkeypatch):
+    """Run a task on the hf backend with ``generate`` replaced: (prompt ids, settings) of each
+    batch, and the output when every response is ``reply``."""
+
+    def run(tokenizer, name, reply, **arguments):
+        lm, calls = hf(tokenizer, **arguments), []
+
+        def generate(input_ids, **settings):
+            calls.append((input_ids.tolist(), settings))
+            ids = tokenizer(reply + "</s>", add_special_tokens=False, return_tensors="pt").input_ids
+            return torch.cat([input_ids, ids.expand(len(input_ids), -1)], dim=1)
+
+        monkeypatch.setattr(lm.model, "generate", generate)
+        return calls, evaluate(lm, load(name), apply_chat_template=True)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("template", "adds_bos", "arguments"),
+    [
+        (WITH_BOS, True, {}),
+        (WITH_BOS, False, {}),
+        (TURNS, True, {}),
+        ("\n" + WITH_BOS, True, {"add_bos_token": False}),  # see the header of _task.yaml
+    ],
+)
+def test_exactly_one_bos_and_our_own_prompt_on_the_hf_backend(
+    watched, template, adds_bos, arguments
+):
+    tokenizer = byte_tokenizer(template, adds_bos=adds_bos)
+    calls, _ = watched(tokenizer, "paperlib_gsm8k", "\\boxed{2}", **arguments)
+    ours = [build_prompt(tokenizer, p.question, "boxed") for p in PROBLEMS]
+    assert calls[0][0] == ours
+    assert [ids.count(BOS) for ids in ours] == [1, 1]
+
+
+def test_the_argument_that_avoids_two_bos_is_needed_only_after_white_space(watched):
+    tokenizer = byte_tokenizer("\n" + WITH_BOS, adds_bos=True)
+    calls, _ = watched(tokenizer, "paperlib_gsm8k", "\\boxed{2}")
+    assert calls[0][0][0].count(BOS) == 2  # if this fails, lm-eval has mended it: drop the note
+
+
+def test_hf_samples_from_the_model_itself_and_keeps_the_whole_response(watched):
+    reply = "<think>Identify the Question.\n\nStep 1 ...</think>\n\\boxed{2}"
+    calls, output = watched(byte_tokenizer(WITH_BOS, adds_bos=True), "paperlib_math500_t1", reply)
+    settings = calls[0][1]
+    assert (settings["do_sample"], settings["temperature"], settings["top_p"]) == (True, 1.0, 1.0)
+    assert (settings["top_k"], settings["repetition_penalty"]) == (0, 1.0)
+    sample = output["samples"]["paperlib_math500_t1"][0]
+    assert sample["resps"] == [[reply] * 16] and sample["filtered_resps"] == [["right"] * 16]
+
+
+def test_hf_repeats_are_drawn_one_by_one(stand_in):
+    tasks = load("paperlib_math500_t1")
+    tasks["paperlib_math500_t1"].set_config("generation_kwargs", {"max_gen_toks": 8}, update=True)
+    lm = hf(byte_tokenizer(WITH_BOS, adds_bos=True))
+    with torch.random.fork_rng():
+        output = evaluate(lm, tasks, apply_chat_template=True)
+    for sample in output["samples"]["paperlib_math500_t1"]:
+        assert len(set(sample["resps"][0])) == 16
+        assert sample["no_answer"] == 1.0
+
+
+def test_greedy_accuracy_on_the_hf_backend_is_ours(monkeypatch):
+    from lm_eval.models.huggingface import HFLM
+
+    from paperlib.evaluation.harness import evaluate as ours
+    from paperlib.evaluation.settings import EvalSettings
+
+    some = load_problems("tiny-test")[::16]
+    monkeypatch.setattr("paperlib.evaluation.lm_tasks.load_problems", lambda name: some)
+    lm = HFLM(pretrained=str(MODEL_DIR), dtype="float32", device="cpu", batch_size=20)
+    theirs = evaluate(lm, load("tiny_test"), apply_chat_template=True)
+    settings = EvalSettings(task="tiny_test", samples=1, temperature=0, top_p=1, seed=0,
+                            max_completion_length=80, prompt="boxed", batch_prompts=20)
+    mine = ours("tiny", settings, progress=False)
+    texts = [sample["resps"][0] for sample in theirs["samples"]["tiny_test"]]
+    assert texts == [problem["responses"] for problem in mine["problems"]]
+    accuracy = theirs["results"]["tiny_test"]["accuracy,graded"]
+    assert accuracy == mine["metrics"]["tiny_test"]["accuracy"] and 0.2 < accuracy < 1
+
+
+@pytest.mark.slow
+def test_the_command_in_the_header_runs(tmp_path):
+    lines = (TASKS / "_task.yaml").read_text().splitlines()
+    assert any('--include_path "$(python -m paperlib tasks)" --apply_chat_template' in line
+               for line in lines)
+    include = subprocess.run(
+        [sys.executable, "-m", "paperlib", "tasks"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    command = [
+        sys.executable, "-m", "lm_eval", "run", "--model", "hf", "--device", "cpu",
+        "--model_args", f"pretrained={MODEL_DIR},dtype=float32", "--batch_size", "16",
+        "--include_path", include, "--tasks", "tiny_smoke,tiny_test_t1", "--limit", "2",
+        "--apply_chat_template", "--metadata", "prompt=tags", "grading=extractive",
+        "--log_samples", "--output_path", str(tmp_path),
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    (results,) = tmp_path.glob("*/results_*.json")
+    scores = json.loads(results.read_text())["results"]
+    assert {k for k in scores["tiny_smoke"] if "stderr" not in k and "," in k} == {
+        "accuracy,graded", "no_answer,graded",
+    }
+    assert {"first,graded", "avg@16,graded", "pass@16,graded"} <= scores["tiny_test_t1"].keys()
+    (log,) = tmp_path.glob("*/samples_tiny_test_t1_*.jsonl")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [len(row["resps"][0]) for row in rows] == [16, 16]
+    assert {v for row in rows for v in row["filtered_resps"][0]} <= {"right", "wrong", "no answer"}

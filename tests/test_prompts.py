@@ -1,0 +1,138 @@
+"""From a question to prompt tokens, through chat templates of every temper."""
+
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from byte_tokenizer import BOS, TURNS, WITH_BOS, byte_tokenizer
+
+from paperlib.errors import UserError
+from paperlib.methods.baselines import StrictFormat, XmlCount
+from paperlib.tasks.grading import grade
+from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
+from paperlib.tasks.worked_examples import EXAMPLES, worked_example
+
+REFUSES_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
+)
+DROPS_SYSTEM = (
+    "{% for m in messages if m['role'] != 'system' %}[{{ m['role'] }}]{{ m['content'] }}"
+    "{% endfor %}[assistant]"
+)
+
+
+def prompt_text(template, prompt="boxed", question="1 + 1?", *, adds_bos=False):
+    tokenizer = byte_tokenizer(template, adds_bos=adds_bos)
+    return tokenizer.decode(build_prompt(tokenizer, question, prompt))
+
+
+# --- system prompts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prompt", ["tags", "think", "boxed"])
+def test_system_prompt_and_bare_question_go_through_the_template(prompt):
+    system = SYSTEM_PROMPTS[prompt]
+    assert prompt_text(TURNS, prompt) == f"[system]{system}[user]1 + 1?[assistant]"
+
+
+@pytest.mark.parametrize("template", [REFUSES_SYSTEM + TURNS, DROPS_SYSTEM])
+def test_without_a_system_role_its_text_heads_the_first_user_turn(template):
+    system = SYSTEM_PROMPTS["tags"]
+    assert prompt_text(template, "tags") == f"[user]{system}\n\n1 + 1?[assistant]"
+    asked, response = worked_example("1 + 1?")
+    assert prompt_text(template, "tags-oneshot") == (
+        f"[user]{system}\n\n{asked}[assistant]{response}[user]1 + 1?[assistant]"
+    )
+
+
+def test_templates_are_taken_as_they_are():
+    # Qwen3's switch stays at the template's own default
+    thinks = TURNS + "{% if enable_thinking is false %}<think></think>{% endif %}"
+    assert prompt_text(thinks) == prompt_text(TURNS)
+
+
+def test_the_date_never_enters_a_prompt():
+    dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}"
+    dated += "{% endif %}Today: {{ date_string }}" + TURNS  # Llama 3
+    assert prompt_text(dated).startswith("Today: 26 Jul 2024[system]")
+
+
+def test_mistakes_are_named():
+    with pytest.raises(UserError, match="valid: tags, tags-oneshot, think, boxed"):
+        prompt_text(TURNS, "plain")
+    tokenizer = byte_tokenizer(None, adds_bos=True)
+    tokenizer.name_or_path = "owner/base-model"
+    with pytest.raises(UserError, match="'owner/base-model' has no chat template"):
+        build_prompt(tokenizer, "1 + 1?", "boxed")
+
+
+# --- BOS ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adds_bos", [True, False])
+@pytest.mark.parametrize(
+    "template", [WITH_BOS, "\n" + WITH_BOS, "{{ bos_token }}" + WITH_BOS, REFUSES_SYSTEM + WITH_BOS]
+)
+def test_exactly_one_bos_where_the_template_writes_it(template, adds_bos):
+    tokenizer = byte_tokenizer(template, adds_bos=adds_bos)
+    assert build_prompt(tokenizer, "1 + 1?", "boxed").count(BOS) == 1
+
+
+def test_bos_where_the_template_writes_none_is_the_tokenizers_to_decide():
+    assert prompt_text(TURNS, adds_bos=True) == "<s>" + prompt_text(TURNS, adds_bos=False)
+    tokenizer = byte_tokenizer(TURNS, adds_bos=False)
+    tokenizer.bos_token = None  # Qwen
+    assert tokenizer.decode(build_prompt(tokenizer, "1 + 1?", "boxed")).startswith("[system]")
+
+
+def test_a_bos_that_opens_every_turn_is_left_alone():
+    # SmolLM2's BOS is <|im_start|>
+    turns = "{% for m in messages %}<s>{{ m['content'] }}\n{% endfor %}<s>assistant\n"
+    assert prompt_text(turns).count("<s>") == 3
+
+
+# --- worked examples ------------------------------------------------------------------------------
+
+
+def test_one_shot_is_a_worked_pair_before_the_question():
+    asked, response = worked_example("1 + 1?")
+    assert prompt_text(TURNS, "tags-oneshot") == (
+        f"[system]{SYSTEM_PROMPTS['tags']}[user]{asked}[assistant]{response}"
+        "[user]1 + 1?[assistant]"
+    )
+
+
+def test_all_nine_examples_are_drawn_alike_in_every_process():
+    questions = [f"What is {i} + {i}?" for i in range(900)]
+    drawn = [worked_example(question)[0] for question in questions]
+    counts = [drawn.count(question) for question, *_ in EXAMPLES]
+    assert len(counts) == 9 and min(counts) > 70 and sum(counts) == 900
+    code = "from paperlib.tasks.worked_examples import worked_example as w; print(w('q')[0])"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.strip() == worked_example("q")[0]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e[0].split(",")[0][:24])
+def test_the_arithmetic_of_an_example_holds(example):
+    question, reasoning, answer = example
+    known = set(re.findall(r"\d+", question)) | {"100", "2", "3"}  # twice, three times, per cent
+    equations = re.findall(r"(\d+(?: [-+*/] \d+)+) = (\d+)", reasoning)
+    assert reasoning.count("=") == len(equations) >= 2
+    for terms, result in equations:
+        assert eval(terms) == int(result)
+        assert set(re.findall(r"\d+", terms)) <= known  # nothing falls from the sky
+        known.add(result)
+    assert equations[-1][1] == answer
+
+
+def test_examples_earn_the_format_rewards_they_teach():
+    responses = dict(worked_example(str(i)) for i in range(200))
+    assert len(responses) == len(EXAMPLES)
+    for question, _, answer in EXAMPLES:
+        assert grade(responses[question], answer) and grade(responses[question], answer, "strict")
+    rollouts = SimpleNamespace(completions=list(responses.values()))
+    for reading in ("paper", "released"):
+        assert XmlCount(reading)(rollouts) == [0.5] * 9
+    assert StrictFormat("paper")(rollouts) == [0.5] * 9
