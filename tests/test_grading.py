@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import threading
+import time
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_math(gold, completion, right):
     ("12+17=29\n#### 29", "the total is $29.00.", True),
     ("#### 1,250", "She earns $1,250.", True),
     ("#### 5", "The answer is 5...", True),
-    ("#### 42", "#### 42\n" + "That settles it. " * 30, True),
+    ("#### 42", "#### 42\n" + "That settles it. " * 3000, True),
     ("#### 7", "#### 7\n\nQuestion: what is 4+5?\n#### 9", True),
     ("#### 9", "#### 7\n\nQuestion: what is 4+5?\n#### 9", False),
     ("#### 72", "It is 72, in total, right", True),
@@ -143,3 +144,18 @@ def test_a_batch_is_its_single_verdicts():
     assert grade_all(completions, golds) == [True, True, False, True]
     assert json.dumps(grade_all(completions, golds)) == "[true, true, false, true]"
     assert grade_all([], []) == []
+
+
+@pytest.mark.parametrize("mode", ["math", "extractive"])
+@pytest.mark.parametrize("text", [
+    "<think>", "</think>", "<answer>", "<reasoning>", "\\boxed{", "\\boxed{1} or ", "\\(", "$",
+    "$1", "{", "}", "1 a ", "1,", "9", "\\frac{1}{", "####", "answer is ", "\\text{a", "(((",
+    "\\pm 1", " and ", "^2", "!", "\\left(", "\u0000", "\U0001f600", "x+", "1e9",
+])  # fmt: skip
+def test_long_nonsense_is_graded_in_no_time_and_never_raises(text, mode):
+    started = time.monotonic()
+    for completion in (text * 20_000, f"<answer>{text * 20_000}</answer>",
+                       f"\\boxed{{{text * 300}}}", text * 20_000 + "\\boxed{7}"):  # fmt: skip
+        grade(completion, "43", mode)
+        grade(completion, r"\frac{\sqrt{x}}{2}", mode)
+    assert time.monotonic() - started < 8

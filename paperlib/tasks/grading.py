@@ -31,11 +31,13 @@ from paperlib.errors import check_choice
 from paperlib.tasks import symbolic
 from paperlib.tasks.equality import equal, readable
 
+LONGEST_ENDING = 4000  # characters in which the right-most formula is looked for
 MODES = ("math", "extractive", "strict")
 
 _THINKING = re.compile(r"<(think|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
-_OPEN_THINKING = re.compile(r"<think>(?:(?!</think>).)*\Z", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(\{|(?=[^\s{}$\\]))")
+_UNBRACED = re.compile(r"[^\s{}$.,;]*")
+_BRACE = re.compile(r"(?<!\\)[{}]")
 _BETWEEN_BOXES = re.compile(
     r"[\s$.,;]*(?:,|;|/|\\text\{\s*,?\s*(?:and|or)\s*\}|,?\s*(?:and|or|or maybe|and also))[\s$]*"
 )
@@ -44,7 +46,7 @@ _MARKER = re.compile(
     r"(?:final answer|answer)\s*(?:is|[:=])\s*:?|(?<!#)####(?!#)", re.IGNORECASE
 )
 _FORMULA = re.compile(
-    r"\$\$(?P<a>[^$]+)\$\$|\$(?P<b>[^$\n]+)\$|\\\((?P<c>.+?)\\\)|\\\[(?P<d>.+?)\\\]"
+    r"\$\$(?P<a>[^$]+)\$\$|\$(?P<b>[^$\n]+)\$|\\\((?P<c>.{1,300}?)\\\)|\\\[(?P<d>.{1,300}?)\\\]"
     r"|(?P<e>(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?(?:\s*\\?%)?)",
     re.DOTALL,
 )
@@ -71,8 +73,7 @@ def extract_answer(completion: str) -> str | None:
 
 
 def _answer_spans(completion: str) -> list[tuple[int, int]]:
-    hidden = _OPEN_THINKING.search(completion)
-    if hidden:
+    if _unclosed_thinking(completion):
         return []
     start = completion.rfind("<answer>")
     if start >= 0:
@@ -95,42 +96,47 @@ def _answer_spans(completion: str) -> list[tuple[int, int]]:
     return _joined(visible, boxes) if boxes and boxes[-1] is not None else []
 
 
+def _unclosed_thinking(completion: str) -> bool:
+    return completion.rfind("<think>") > completion.rfind("</think>")
+
+
 def _boxes(text: str) -> list[tuple[int, int] | None]:
     """The stripped content of each box in order; None for one that is empty or never closed."""
+    boxes = list(_BOX.finditer(text))
+    closing = _closing_braces(text) if boxes else {}
     found: list[tuple[int, int] | None] = []
-    for box in _BOX.finditer(text):
+    for box in boxes:
         if found and found[-1] is not None and box.start() < found[-1][1]:
             found.pop()  # a box within a box: the inner one counts
         if box[1]:
-            found.append(_braced(text, box.end()))
+            end = closing.get(box.end() - 1)
+            found.append(None if end is None else _strip_span(text, box.end(), end))
         else:
-            found.append((box.end(), re.compile(r"[^\s{}$.,;]+|").match(text, box.end()).end()))
+            found.append((box.end(), _UNBRACED.match(text, box.end()).end()))
     return found
 
 
-def _braced(text: str, start: int) -> tuple[int, int] | None:
-    """The stripped span from ``start`` to the brace that closes it, None without one."""
-    depth = 1
-    for end in range(start, len(text)):
-        if text[end] == "{" and text[end - 1] != "\\":
-            depth += 1
-        elif text[end] == "}" and text[end - 1] != "\\":
-            depth -= 1
-            if depth == 0:
-                return _strip_span(text, start, end)
-    return None
+def _closing_braces(text: str) -> dict[int, int]:
+    """The position of the closing brace for each opening one that has one, in a single pass."""
+    pairs, waiting = {}, []
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            waiting.append(brace.start())
+        elif waiting:
+            pairs[waiting.pop()] = brace.start()
+    return pairs
 
 
 def _joined(text: str, boxes: list[tuple[int, int] | None]) -> list[tuple[int, int]]:
     """The last box, and those before it that stand in one list with it."""
     run = [boxes[-1]]
     for before in reversed(boxes[:-1]):
-        between = text[before[1] : run[0][0]] if before else ""
+        between = text[before[1] : run[-1][0]] if before else ""
         between = re.sub(r"^\s*\}|\\(?:boxed|fbox)\s*\{?\s*$", "", between)
         if not before or not _BETWEEN_BOXES.fullmatch(between):
             break
-        run.insert(0, before)
-    return run
+        run.append(before)
+    return run[::-1]
 
 
 def _strip_span(text: str, start: int, end: int) -> tuple[int, int] | None:
@@ -210,7 +216,7 @@ def _strict_answer(completion: str) -> str:
 def _rightmost(completion: str, answer: str | None) -> str | None:
     """The extractive rule; ``answer`` is what section or box gave."""
     if answer is None:
-        if "<answer>" in completion or _BOX.search(completion) or _OPEN_THINKING.search(completion):
+        if "<answer>" in completion or _BOX.search(completion) or _unclosed_thinking(completion):
             return None  # begun, but not given
         text = _THINKING.sub("", completion)
         question = _NEXT_QUESTION.search(text)
@@ -224,5 +230,5 @@ def _rightmost(completion: str, answer: str | None) -> str | None:
             answer = answer.partition("\n")[0]
     if len(answer) <= 40 and not re.search(r"[a-z]{2,}\s", answer):
         return answer  # an expression, not a sentence
-    found = list(_FORMULA.finditer(answer))
+    found = list(_FORMULA.finditer(answer[-LONGEST_ENDING:]))
     return next(g for g in found[-1].groups() if g) if found else answer
