@@ -1,21 +1,24 @@
 # Every command of the project. Each target does its own set-up; `make` alone lists them.
 #
-#   PROFILE  smoke, tiny or paper             PRESET  paper or released
+#   PROFILE  smoke, tiny, laptop or paper     PRESET  paper or released
 #   SEEDS    numbers with commas between      JOBS    processes at once (default: one per core)
+#   MODELS   of both Table 1s, with commas    FORCE   1: start although something is missing
 #
-# SEEDS and JOBS are the notebooks' own when they are not given. PARALLEL notebooks run at once; more
-# than one helps when the runs are there.
+# SEEDS, JOBS and MODELS are the notebooks' own when they are not given. PARALLEL notebooks run at
+# once; more than one helps when the runs are there.
 
 PROFILE ?= tiny
 PRESET ?= paper
 SEEDS ?=
 JOBS ?=
+MODELS ?=
+FORCE ?=
 PARALLEL ?= 1
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own tiny-model clean
+.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own gpu-check tiny-model clean
 
 # This clone comes first, and nothing that a shell profile put on PYTHONPATH comes at all.
 export PYTHONPATH := $(CURDIR)
@@ -25,7 +28,8 @@ unexport PYTHONHOME
 PY = python=$$(.ci/python 2> /dev/null) && "$$python"
 
 REPRODUCE = -m paperlib reproduce --parallel $(PARALLEL) -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" \
-        $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)")
+        $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)") \
+        $(if $(MODELS),-p MODELS "$(MODELS)") $(if $(FORCE),--force)
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9%-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 28
@@ -59,8 +63,15 @@ reproduce-all: setup ## every table, figure and analysis, and figures/<PROFILE>/
 reproduce-%: setup ## one of them: reproduce-table1 (both papers), reproduce-fig3-meds ...
 	@$(PY) $(REPRODUCE) $*
 
+plan-%: setup ## what one of them needs and costs, and what is missing here: plan-table1 PROFILE=paper
+	@$(PY) -m paperlib plan $* --profile "$(PROFILE)" --preset "$(PRESET)" \
+	    $(if $(SEEDS),--seeds "$(SEEDS)") $(if $(MODELS),--models "$(MODELS)")
+
 bring-your-own: setup ## a reward of your own, and both methods in a stock TRL trainer
 	@$(PY) $(REPRODUCE) bring-your-own
+
+gpu-check: setup ## SmolLM2-135M on GSM8K: four methods in ten minutes of a GPU, one JSON of results
+	@$(PY) tests/gpu_check.py --minutes 10 --out build/gpu-check
 
 tiny-model: setup ## rebuild the tiny world's model and encoder from scratch (changes tracked files)
 	@$(PY) -m paperlib tiny-model

@@ -11,9 +11,12 @@ import sys
 from paperlib import __version__
 from paperlib.errors import UserError
 
+PROFILES = "smoke, tiny, laptop or paper"
+
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 1 (a notebook or run failed) or 2 (usage)."""
+    """Run one command and return its exit status: 0, 1 (a notebook or run failed), 2 (usage) or 3
+    (this machine lacks what the command needs)."""
     options = build_parser().parse_args(arguments)
     try:
         return options.command(options) or 0
@@ -43,7 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     for command in (train, evaluate):
         command.add_argument("--paper", required=True, help="memory_r or meds")
         command.add_argument("--method", required=True, help="a row of the paper's table")
-        command.add_argument("--profile", default="tiny", help="smoke, tiny or paper (%(default)s)")
+        command.add_argument("--profile", default="tiny", help=f"{PROFILES} (%(default)s)")
+        command.add_argument("--model", help="of the profile (its main one)")
         command.add_argument("--seed", type=int, default=0, help="(%(default)s)")
         command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
         command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
@@ -52,6 +56,11 @@ def build_parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
     )
+
+    add("tasks", _tasks, "print the folder of lm-eval's task files, for its --include_path")
+
+    data = add("data", _data, "list the data sets, or check some and tell what is odd about them")
+    data.add_argument("names", nargs="*", metavar="name", help="such as gsm8k-train; none: list")
 
     runs = add("runs", _runs, "list the runs there are")
     runs.add_argument("--runs", default="runs", help="the run store (%(default)s)")
@@ -74,6 +83,17 @@ def build_parser() -> argparse.ArgumentParser:
     reproduce.add_argument(
         "--parallel", type=int, default=1, help="notebooks at once (%(default)s)"
     )
+    reproduce.add_argument(
+        "--force", action="store_true", help="start although the plan names something missing"
+    )
+
+    plan = add("plan", _plan, "what artefacts need: runs, tokens, GPU hours, disk, what is missing")
+    plan.add_argument("names", nargs="+", help="such as table1, table2-meds or all")
+    plan.add_argument("--profile", default="paper", help=f"{PROFILES} (%(default)s)")
+    plan.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
+    plan.add_argument("--seeds", default="0,1,2", help="(%(default)s)")
+    plan.add_argument("--models", help="of the Table 1s, with commas between (the profile's own)")
+    plan.add_argument("--runs", default="runs", help="the run store (%(default)s)")
 
     add("embed", _embed, "fill the committed tables into notebooks and READMEs")
     add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")
@@ -85,7 +105,7 @@ def _run(options: argparse.Namespace):
     from paperlib.experiments.store import Store
 
     config = recipe(
-        options.paper, options.method, options.profile, options.seed, preset=options.preset
+        options.paper, options.method, options.profile, options.seed, options.preset, options.model
     )
     return Store(options.runs).run(config)
 
@@ -103,13 +123,40 @@ def _evaluate(options: argparse.Namespace) -> None:
     run = _run(options)
     if run.status() != "complete":
         raise UserError(f"{run.folder} is {run.status()}; train it first")
-    settings = eval_settings(options.paper, options.profile, options.split)
+    settings = eval_settings(options.paper, options.profile, options.split, model=options.model)
     job = Job(run, (settings,), options.checkpoints, threads=1, device=options.device)
     job.work()
     for step in job.steps():
         problems = run.evaluation(step, settings)["problems"]
         share = sum(p["correct"] / p["n"] for p in problems) / len(problems)
         print(f"step {step}  {settings.name}  pass@1 {share:.3f}")
+
+
+def _tasks(options: argparse.Namespace) -> None:
+    from paperlib.evaluation.lm_tasks import TASKS
+
+    print(TASKS)
+
+
+def _data(options: argparse.Namespace) -> None:
+    from paperlib.tasks.catalogue import origin
+    from paperlib.tasks.data import load_problems, problem_count, report
+    from paperlib.tasks.grading import unreadable_golds
+    from paperlib.tasks.sources import CATALOGUE
+
+    for name in options.names:
+        print(name, *report(name).lines(), sep="\n  ")
+        unread = unreadable_golds([problem.answer for problem in load_problems(name)])
+        print(f"  {len(unread)} golds that the grader compares as text only"
+              + "".join(f"\n    {gold[:70]}" for gold in unread[:10]))  # fmt: skip
+    lacking = []
+    for source in CATALOGUE.values() if not options.names else ():
+        where, lacks = origin(source)
+        lacking += [lacks] if lacks else []
+        count = problem_count(source.name)
+        print(f"{source.name:18} {source.role:5} {count:>6,}  {where or 'not here'}")
+    if lacking:
+        print(f"\nSet PAPERLIB_DATA_DIR to a folder of JSONL, or go online. {lacking[0]}")
 
 
 def _runs(options: argparse.Namespace) -> None:
@@ -149,6 +196,9 @@ def _reproduce(options: argparse.Namespace) -> int:
         return 0
     parameters = parse_pairs(options.parameters)
     notebooks = choose(options.names, ROOT)
+    if not options.force and (lacking := _lacking(list(notebooks), parameters)):
+        print(lacking, file=sys.stderr)
+        return 3
     failed = reproduce(notebooks, parameters, parallel=options.parallel)
     folder = ROOT / parameters.get("FIGURES", "figures") / parameters.get("PROFILE", "tiny")
     if folder.is_dir():  # once more: notebooks that ran at once may have missed each other's
@@ -157,6 +207,48 @@ def _reproduce(options: argparse.Namespace) -> int:
         print(f"error: {len(failed)} of {len(notebooks)} notebooks failed: {', '.join(failed)}",
               file=sys.stderr)
     return bool(failed)
+
+
+def _lacking(names: list[str], parameters: dict[str, str]) -> str:
+    """The plan of what cannot start here, "" if all can; profiles that are shipped always can."""
+    from paperlib.environment import ROOT
+    from paperlib.experiments.plan import CHECKED, make_plan
+    from paperlib.experiments.store import Store
+
+    profile = parameters.get("PROFILE", "tiny")
+    if profile not in CHECKED:
+        return ""
+    store = Store(ROOT / parameters.get("RUNS", "runs"))
+    seeds = _seeds(parameters.get("SEEDS", "0,1,2"))
+    plan = make_plan(
+        names, profile, parameters.get("PRESET", "paper"), seeds, store, parameters.get("MODELS")
+    )
+    if not plan.missing:
+        return ""
+    return (
+        f"{plan.text}\n\nerror: not started, since this machine lacks what is named above; mend it "
+        "or start all the same with --force (make: FORCE=1)"
+    )
+
+
+def _seeds(text: str) -> list[int]:
+    from paperlib.experiments.parameters import convert
+
+    return convert("SEEDS", text, {"SEEDS": [0]})
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from paperlib.environment import ROOT
+    from paperlib.experiments.artefacts import choose
+    from paperlib.experiments.plan import make_plan
+    from paperlib.experiments.store import Store
+
+    plan = make_plan(
+        list(choose(options.names, ROOT)), options.profile, options.preset, _seeds(options.seeds),
+        Store(options.runs), options.models,
+    )
+    print(plan.text)
+    return 3 if plan.missing else 0
 
 
 def _embed(options: argparse.Namespace) -> None:

@@ -25,7 +25,7 @@ def recipes(monkeypatch):
     import paperlib.experiments.recipes as module
     import paperlib.rl.train as train
 
-    def recipe(paper, method, profile, seed, preset="paper"):
+    def recipe(paper, method, profile, seed, preset="paper", model=None):
         if method != "DAPO":
             raise UserError(f"unknown method {method!r}; valid: DAPO")
         return make_config(seed, paper=paper, profile=profile, preset=preset)
@@ -35,7 +35,7 @@ def recipes(monkeypatch):
         return {"settings": settings.to_dict(), "problems": problems}
 
     monkeypatch.setattr(module, "recipe", recipe)
-    monkeypatch.setattr(module, "eval_settings", lambda paper, profile, split: SETTINGS)
+    monkeypatch.setattr(module, "eval_settings", lambda *cell, model: SETTINGS)
     monkeypatch.setattr(train, "train", fake_train)
     monkeypatch.setattr(harness, "evaluate", evaluate)
 

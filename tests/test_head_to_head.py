@@ -132,7 +132,8 @@ def test_measures_of_a_run(tmp_path):
     same, other = "<reasoning>\n1+2=3\n</reasoning>", "<reasoning>\n1+3=4\n</reasoning>"
     problems = [{"level": level, "n": 4, "correct": 1, "truncated": 1, "mean_length": 10.0,
                  "responses": [same, same, same, other]} for level in LEVELS]
-    write_json_atomic(tmp_path / "8.json", {"problems": problems})
+    result = {"settings": settings.to_dict(), "problems": problems}
+    write_json_atomic(tmp_path / "8.json", result)
     found = h.measure_frame({"R1": [Run()]}, settings).iloc[0]
     assert (found["method"], found["seed"]) == ("R1", 3)
     assert (found["pass@1"], found["pass@4"]) == (25, 100)

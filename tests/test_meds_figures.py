@@ -122,8 +122,8 @@ def test_fig3_draws_the_prompt_and_the_distances():
 
 def result(counts):
     """An evaluation with one problem of 4 samples a level."""
-    return {"problems": [{"n": 4, "correct": c, "level": level}
-                         for level, c in enumerate(counts, start=1)]}
+    problems = [{"n": 4, "correct": c, "level": level} for level, c in enumerate(counts, start=1)]
+    return {"settings": {"task": "tiny_test"}, "problems": problems}
 
 
 RESULTS = {

@@ -146,8 +146,10 @@ def test_the_settings_of_table6_keep_table1s_evaluation():
 
 def test_the_hundred_questions_are_the_first_of_each_level():
     many = [problem(level, ["t"], 1, f"{i}-") for level in (1, 2, 3, 4) for i in range(40)]
-    chosen = tables.fixed_questions({"problems": many})
+    chosen = tables.fixed_questions({"settings": {"task": "tiny_test"}, "problems": many})
     assert [p["id"] for p in chosen[24:26]] == ["24-1", "0-2"] and len(chosen) == 100
+    alone = {"settings": {"task": "paperlib_math_geometry"}, "problems": many}
+    assert tables.fixed_questions(alone) == many[:100]  # a benchmark alone keeps its own levels
 
 
 def test_self_verification_table(talkers):

@@ -18,21 +18,24 @@ def test_where_our_paper_recipe_departs_from_the_printed_values():
     """The whole list; whoever closes a gap, or opens one, changes it here."""
     found = {n: st.deviations(st.settings_frame(n, "paper"), "paper") for n in (3, 4, 5)}
     assert found == {
-        3: [
-            "GSM8K: worked example before a training question",  # Llama-3.2-1B is not run
-            "GSM8K: prompt of tests",  # no test sets of the profile paper yet
-            "AI-MO: prompt of tests",
-        ],
-        4: [],
-        5: ["GSM8K: policy", "GSM8K: test data", "AI-MO: test data"],  # one model of three
+        3: [],
+        4: ["GSM8K: max prompt tokens"],  # room for Llama's worked example
+        5: ["GSM8K: test data", "AI-MO: test data"],  # AIME24 from the released code's repository
     }
+    frame = st.settings_frame(4, "paper")
+    tokens = find(frame, "GSM8K", "max prompt tokens")["Ours: paper"]
+    assert tokens == "256; Llama-3.2-1B 384"
+    frame = st.settings_frame(5, "paper")
+    assert find(frame, "GSM8K", "test data")["Ours: paper"] == (
+        "openai/gsm8k, HuggingFaceH4/MATH-500, HuggingFaceH4/aime_2024"
+    )
 
 
 def test_the_released_code_departs_in_n_and_in_the_warm_up():
     frame = st.settings_frame(4, "paper", "released")
     assert st.deviations(frame, "paper") == [
-        "GSM8K: N, queries kept (|D|)", "GSM8K: explore starts after (eq. 5)",
-        "AI-MO: explore starts after (eq. 5)",
+        "GSM8K: max prompt tokens", "GSM8K: N, queries kept (|D|)",
+        "GSM8K: explore starts after (eq. 5)", "AI-MO: explore starts after (eq. 5)",
     ]  # fmt: skip
     assert find(frame, "GSM8K", "N, queries kept (|D|)")["Ours: paper"] == "10000"
 
@@ -67,7 +70,8 @@ def test_files(tmp_path):
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     assert rows[0] == "| Run | Setting | Paper, as printed | Ours: paper | Ours: tiny |"
     assert rows[1] == "| --- | --- | --- | --- | --- |"
-    assert "| **none** | **none** |" in rows[3] and "**" not in rows[2]
+    assert rows[3].endswith("| Llama-3.2-1B: one of nine; else none | **none** |")
+    assert "**" not in rows[2]
     assert "&lt;think&gt;" in markdown and "<think>" not in markdown
     assert "format:\\\\n&lt;reasoning&gt;" in rows[2]  # a line break of the prompt, visible
     assert markdown.endswith("- a\\|note\n") and markdown.startswith("**Table 3 &amp; more**\n")

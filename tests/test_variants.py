@@ -4,9 +4,9 @@ import pytest
 
 from paperlib.errors import UserError
 from paperlib.experiments import variants
-from paperlib.experiments.recipes import PROBLEMS, PROFILES, recipe
+from paperlib.experiments.recipes import PROFILES, recipe
 from paperlib.methods.memory_r import Exploit, Explore
-from paperlib.tasks.data import load_problems
+from paperlib.tasks.data import load_problems, problem_count
 
 
 def differences(a, b):
@@ -30,7 +30,7 @@ def test_small_data_rows_differ_in_their_memory_only(profile):
         memory = [t for t in variants.small_data(f"Memory-R+ K={k}", profile, 0).terms
                   if isinstance(t, Exploit | Explore)]
         assert [t.settings.k for t in memory] == [k, k]
-        assert {t.settings.max_queries for t in memory} == {PROBLEMS[r1.dataset]}
+        assert {t.settings.max_queries for t in memory} == {problem_count(r1.dataset)}
 
 
 def test_small_data_follows_table_4():
@@ -43,7 +43,7 @@ def test_small_data_follows_table_4():
 
 def test_tiny_small_is_half_of_the_training_problems_with_all_levels():
     small, full = load_problems("tiny-small"), load_problems("tiny-train")
-    assert len(small) == PROBLEMS["tiny-small"] == len(full) / 2
+    assert len(small) == problem_count("tiny-small") == len(full) / 2
     assert set(small) < set(full)
     assert [sum(p.level == level for p in small) for level in (1, 2, 3, 4)] == [16] * 4
 
@@ -116,3 +116,5 @@ def test_unknown_names_are_refused():
                  variants.fidelity, variants.mixed_scaling):
         with pytest.raises(UserError, match="valid"):
             call("nonsense", "tiny", 0)
+    with pytest.raises(UserError, match="no model, data or prompt that both papers use"):
+        variants.head_to_head("R1", "paper", 0)

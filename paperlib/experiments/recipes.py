@@ -1,17 +1,21 @@
 """Which settings each method of each paper is run with; every number with its source.
 
-``recipe(paper, method, profile, seed, preset)`` starts from the paper's own settings and lets the
-profile change what a profile may change: model, data, learning rate, batch and sequence sizes, and
-what is counted in steps or tokens. Reward terms, loss, clips, KL and preset never change.
+``recipe(paper, method, profile, seed, preset, model)`` starts from the paper's own settings and
+lets the profile change what a profile may change: model, data, learning rate, batch and sequence
+sizes, and what is counted in steps or tokens. Reward terms, loss, clips, KL and preset never
+change.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import check_choice
 from paperlib.evaluation.settings import EvalSettings
+from paperlib.experiments.benchmarks import TASKS
+from paperlib.experiments.profiles import CHANGES, scale_down
 from paperlib.methods.baselines import (
     Correctness,
     CosineLength,
@@ -29,30 +33,75 @@ METHODS: dict[str, tuple[str, ...]] = {
     "memory_r": ("Base", "R1", "Cosine", "Memory-R", "Memory-R+"),
     "meds": ("Base", "GRPO", "DAPO", "GRPO w/ Entropy Adv", "MEDS"),
 }
-PROFILES = ("smoke", "tiny", "paper")
+PROFILES = ("smoke", "tiny", "laptop", "paper")
 PRESETS = ("paper", "released")
+LLAMA, QWEN3_8B, MATH_7B = (
+    "meta-llama/Llama-3.2-1B-Instruct", "Qwen/Qwen3-8B", "Qwen/Qwen2.5-Math-7B",
+)  # fmt: skip
+PAPER_MODELS = {
+    # Table 5
+    "memory_r": ("Qwen/Qwen2.5-0.5B-Instruct", "tiiuae/Falcon3-1B-Instruct", LLAMA),
+    "meds": ("Qwen/Qwen3-1.7B", QWEN3_8B, MATH_7B),  # Sec. 4.1, Table 1
+}
+# The one that further tables and figures use, and whose settings the small profiles scale down.
+MAIN_MODEL = {"memory_r": PAPER_MODELS["memory_r"][0], "meds": MATH_7B}  # Table 2 of both papers
+# The second is the same model from a file of 4-bit weights, for machines without the hub.
+LAPTOP_MODELS = ("HuggingFaceTB/SmolLM2-135M-Instruct", "smollm2-gguf")
 
 
-def recipe(paper: str, method: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
-    """The RunConfig of one cell of the grid.
+def models(
+    paper: str, profile: str, chosen: Sequence[str] | str | None = None
+) -> tuple[str, ...]:
+    """The models of a paper's Table 1 in a profile, or those of them that are ``chosen``.
 
     Raises:
-        UserError: unknown paper, method, profile or preset; names the valid ones.
+        UserError: unknown paper or profile; a chosen model that the profile does not have.
+    """
+    check_choice("paper", paper, METHODS)
+    check_choice("profile", profile, PROFILES)
+    if chosen is None:
+        return {"paper": PAPER_MODELS[paper], "laptop": LAPTOP_MODELS[:1]}.get(profile, ("tiny",))
+    names = chosen.split(",") if isinstance(chosen, str) else chosen
+    return tuple(_check_model(paper, profile, name.strip()) for name in names)
+
+
+def _check_model(paper: str, profile: str, model: str) -> str:
+    valid = LAPTOP_MODELS if profile == "laptop" else models(paper, profile)
+    check_choice(f"model of {paper} in profile {profile}", model, valid)
+    return model
+
+
+def recipe(
+    paper: str, method: str, profile: str, seed: int, preset: str = "paper",
+    model: str | None = None,
+) -> RunConfig:
+    """The RunConfig of one cell of the grid.
+
+    Args:
+        model: one of :func:`models`, for ``laptop`` also "smollm2-gguf"; None: the profile's main
+            one.
+
+    Raises:
+        UserError: unknown paper, method, profile, preset or model; names the valid ones.
     """
     check_choice("paper", paper, METHODS)
     check_choice(f"method of {paper}", method, METHODS[paper])
     check_choice("profile", profile, PROFILES)
     check_choice("preset", preset, PRESETS)
+    if model is None:
+        model = MAIN_MODEL[paper] if profile == "paper" else models(paper, profile)[0]
+    _check_model(paper, profile, model)
     if method == "Base":
         seed, preset = 0, "paper"  # the same model whatever is asked for
-    base = (_memory_r if paper == "memory_r" else _meds)(method, preset)
+    of_paper = model if profile == "paper" else MAIN_MODEL[paper]
+    base = (_memory_r if paper == "memory_r" else _meds)(method, preset, of_paper)
     config = replace(base, profile=profile, seed=seed)
     if profile != "paper":
-        config = _scale_down(config, TINY[paper] if profile == "tiny" else SMOKE)
+        config = scale_down(config, {**CHANGES[profile][paper], "model": model})
     return config
 
 
-def _memory_r(method: str, preset: str) -> RunConfig:
+def _memory_r(method: str, preset: str, model: str) -> RunConfig:
     """Memory-R+ on GSM8K (arXiv 2504.02273, Table 4 and Sec. 4.1)."""
     rewards: tuple[Any, ...] = (
         Correctness(rule="math" if preset == "paper" else "string"),
@@ -76,12 +125,16 @@ def _memory_r(method: str, preset: str) -> RunConfig:
     }[method]
     return RunConfig(
         paper="memory_r", method=method, profile="paper", seed=0, preset=preset, terms=terms,
-        model="Qwen/Qwen2.5-0.5B-Instruct",  # Table 5, one of three
-        dataset="gsm8k-train", prompt="tags",
-        prompts_per_step=16,  # Table 4: batch 2 x accumulation 8, in prompts
+        model=model, dataset="gsm8k-train",
+        # "one in-context example per training sample" for Llama-3.2-1B; its tests are 0-shot
+        prompt="tags-oneshot" if model == LLAMA else "tags",
+        prompts_per_step=16,  # Table 4: batch 2 x accumulation 8, in prompts; Falcon3 1 x 16 (code)
         max_steps=467 if terms else 0,  # Table 4: 1 epoch, of 7,473 problems
         num_generations=16,  # Table 4
-        max_prompt_length=256, max_completion_length=max_completion_length,  # Table 4
+        # Table 4: 256. With the example some of Llama's prompts are longer; our loop leaves such
+        # problems out, where TRL 0.14 cuts off a prompt's head, so they get room (ours).
+        max_prompt_length=384 if model == LLAMA else 256,
+        max_completion_length=max_completion_length,  # Table 4
         temperature=0.9,  # not stated; the default of TRL 0.14, which the released code pins
         loss_type="grpo", epsilon=0.2, epsilon_high=0.2,  # not stated; TRL 0.14
         beta=0.04,  # not stated; TRL 0.14
@@ -95,13 +148,14 @@ def _memory_r(method: str, preset: str) -> RunConfig:
     )
 
 
-def _meds(method: str, preset: str) -> RunConfig:
+def _meds(method: str, preset: str, model: str) -> RunConfig:
     """MEDS and its baselines (arXiv 2604.11297, Sec. 4.1)."""
-    length = 3072  # Qwen2.5-Math-7B
+    length = 3072 if model == MATH_7B else 7168  # Qwen3
     dapo = RunConfig(
         paper="meds", method="DAPO", profile="paper", seed=0, preset=preset,
         terms=(Correctness(), Overlong(max_length=length, buffer=512)),  # buffer: released code
-        model="Qwen/Qwen2.5-Math-7B", dataset="dapo-math-17k+math-3to5", prompt="boxed",
+        # "DAPO-Math-17K and levels 3 to 5 of MATH"; 256 of them are our validation problems
+        model=model, dataset="dapo-math-17k+math-3to5:256-", prompt="boxed",
         prompts_per_step=512, num_generations=16,  # "512 prompts x 16 rollouts"
         max_prompt_length=1024, max_completion_length=length,
         max_steps=100,  # Sec. 4.3 looks at steps up to about 100
@@ -123,8 +177,9 @@ def _meds(method: str, preset: str) -> RunConfig:
     if preset == "released":  # released code: mini-batch 32, other decay, no warm-up, 7,168 tokens
         grpo = replace(grpo, mini_batches=16, weight_decay=0.01, warmup_steps=0,
                        max_completion_length=7168)
-    # "alpha 0.1, beta 0.2" for this model; "the last 14 layers", half of its 28
-    meds = (Meds.paper if preset == "paper" else Meds.released)(alpha=0.1, beta=0.2, last_n=14)
+    # "alpha 0.1, beta 0.2" but for Qwen3-8B; "the last 14 layers" for all models (Sec. 4.1)
+    alpha, beta = (0.02, 0.04) if model == QWEN3_8B else (0.1, 0.2)
+    meds = (Meds.paper if preset == "paper" else Meds.released)(alpha=alpha, beta=beta, last_n=14)
     return {
         "Base": replace(dapo, method="Base", terms=(), max_steps=0),
         "GRPO": grpo,
@@ -137,100 +192,46 @@ def _meds(method: str, preset: str) -> RunConfig:
     }[method]
 
 
-# Training problems of the Memory-R+ recipes: N = |D|.
-PROBLEMS = {
-    "gsm8k-train": 7473, "numinamath-tir-2000": 2000, "tiny-train": 128, "tiny-small": 64,
-    "tiny-smoke": 8,
-}
-
-# What the profiles change. All of it is ours, the same for every method of a paper.
-_TINY_WORLD: dict[str, Any] = {
-    "model": "tiny", "dataset": "tiny-train", "precision": "fp32",
-    "gradient_checkpointing": False, "micro_batch_tokens": 4096,
-    "prompts_per_step": 8, "num_generations": 16, "max_steps": 48, "save_steps": 16,
-    "max_prompt_length": 80, "max_completion_length": 80,
-}
-TINY: dict[str, dict[str, Any]] = {
-    "memory_r": {**_TINY_WORLD, "learning_rate": 2e-4},
-    # several mini-batches, or the clip never acts: 2 of 4 prompts where the paper has 32 of 16
-    "meds": {**_TINY_WORLD, "learning_rate": 1e-4, "mini_batches": 2},
-}
-SMOKE: dict[str, Any] = {
-    **_TINY_WORLD, "dataset": "tiny-smoke", "prompts_per_step": 4, "num_generations": 8,
-    "max_steps": 8, "save_steps": 4, "mini_batches": 2, "learning_rate": 1e-4,
-}
-
-
-def _scale_down(config: RunConfig, changes: dict[str, Any]) -> RunConfig:
-    """Apply a profile; what is counted in steps or tokens follows in proportion."""
-    changes = dict(changes)
-    if config.mini_batches == 1:
-        changes["mini_batches"] = 1  # one update per generation batch is the method's, not a size
-    elif config.preset == "released" and config.mini_batches == 16:
-        changes["mini_batches"] = max(2, changes["mini_batches"] // 2)
-    if not config.max_steps:
-        changes["max_steps"] = 0
-    else:
-        changes["warmup_steps"] = round(
-            config.warmup_steps * changes["max_steps"] / config.max_steps
-        )
-    changes["terms"] = tuple(_rescale(term, config, changes) for term in config.terms)
-    return replace(config, **changes)
-
-
-def _rescale(term: Any, config: RunConfig, changes: dict[str, Any]) -> Any:
-    """A reward term under a profile: what it counts in tokens, steps or problems follows in
-    proportion; what it counts in characters or samples stays, and so does all else."""
-
-    def scaled(value: int, new: int, old: int) -> int:
-        return max(1, round(value * new / old))
-
-    new, old = changes["max_completion_length"], config.max_completion_length
-    if isinstance(term, Overlong):
-        return replace(term, max_length=new, buffer=scaled(term.buffer, new, old))
-    if isinstance(term, CosineLength) and term.unit == "tokens":
-        return replace(term, max_length=new)
-    if isinstance(term, ClusterPenalty):
-        return replace(term, settings=replace(term.settings, last_n=None))  # the later half
-    if isinstance(term, Exploit | Explore):
-        steps = (changes["max_steps"], config.max_steps)
-        problems = (PROBLEMS[changes["dataset"]], PROBLEMS[config.dataset])
-        s = term.settings
-        warmup = steps if s.explore_warmup_unit == "steps" else problems
-        return replace(term, settings=replace(
-            s,
-            encoder="tiny",
-            max_queries=scaled(s.max_queries, *problems),
-            explore_warmup=scaled(s.explore_warmup, *warmup),
-            window=scaled(s.window, *steps) if s.window_unit == "steps" else s.window,
-        ))
-    return term
-
-
-def eval_settings(paper: str, profile: str, split: str, *, greedy: bool = False) -> EvalSettings:
+def eval_settings(
+    paper: str, profile: str, split: str, *, greedy: bool = False, model: str | None = None
+) -> EvalSettings:
     """How checkpoints are evaluated: ``split`` is ``test`` or ``validation``.
 
-    Temperature 1 and top-p 1, pass@k from n samples (MEDS Sec. 4.1: n = 128; here 16); or greedy.
-    The Memory-R+ paper's evaluation sets no sampling parameter (see its notes); both are reported.
+    Temperature 1 and top-p 1, pass@k from n samples (MEDS Sec. 4.1: n = 128, "maximum tokens as in
+    training"), or greedy. The Memory-R+ paper's evaluation sets no sampling parameter (see its
+    notes); both are reported. It allows 32,768 tokens (code) to models trained to write 200: here
+    2,048, since what is longer does not end, and is counted as truncated. It samples once; 4
+    samples have the same expectation and half of the spread.
 
     Raises:
-        UserError: unknown paper, profile or split; a profile whose test sets are not shipped.
+        UserError: unknown paper, profile, split or model.
     """
     check_choice("paper", paper, METHODS)
     check_choice("profile", profile, PROFILES)
     check_choice("split", split, ("test", "validation"))
-    if profile == "paper":
-        raise UserError("profile 'paper' has no evaluation tasks yet; valid here: smoke, tiny")
-    config = recipe(paper, "Base", profile, 0)
-    samples = {"smoke": 4, "tiny": 16 if split == "test" else 8}[profile]
-    samples = 1 if greedy else samples
+    config = recipe(paper, "Base", profile, 0, model=model)
+    of_test, of_validation = {
+        "smoke": (4, 4), "tiny": (16, 8), "laptop": (4, 2),
+        "paper": (4, 4) if paper == "memory_r" else (128, 8),
+    }[profile]  # fmt: skip
+    samples = 1 if greedy else of_test if split == "test" else of_validation
+    task = {
+        "smoke": "tiny_smoke", "tiny": f"tiny_{split}", "laptop": f"paperlib_laptop_{split}",
+        "paper": TASKS[paper, split],
+    }[profile]  # fmt: skip
+    real = profile in ("laptop", "paper")
+    length = config.max_completion_length
+    if real and paper == "memory_r":
+        length = 2048 if profile == "paper" else 256
     return EvalSettings(
-        task="tiny_smoke" if profile == "smoke" else f"tiny_{split}",
+        task=task,
         samples=samples,
         temperature=0.0 if greedy else 1.0,
         top_p=1.0,
-        max_completion_length=config.max_completion_length,
+        max_completion_length=length,
         seed=0 if split == "test" else 1,
-        prompt=config.prompt,
-        batch_prompts=256 // samples,
+        prompt=config.prompt.removesuffix("-oneshot"),  # tests are 0-shot
+        batch_prompts=max(1, (64 if real else 256) // samples),
+        # Sec. 4.1 of Memory-R+: LightEval's extractive match
+        grading="extractive" if real and paper == "memory_r" else "math",
     )

@@ -8,12 +8,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from paperlib.errors import check_choice
-from paperlib.experiments.recipes import PROBLEMS, recipe
+from paperlib.errors import UserError, check_choice
+from paperlib.evaluation.settings import EvalSettings
+from paperlib.experiments.recipes import eval_settings, recipe
+from paperlib.experiments.sizes import SIZES
 from paperlib.methods.baselines import Correctness, CosineLength, ReasoningSteps, XmlCount
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore
 from paperlib.rl.config import RunConfig
+from paperlib.tasks.data import problem_count
 
 # Memory-R+, Table 2 and Fig. 2: "K = 1, 10, 20, 30" and the rivals of Fig. 2
 K_VALUES = (1, 10, 20, 30)
@@ -27,7 +30,6 @@ FEATURES: dict[str, dict[str, Any]] = {
     "28": {"last_n": "all"},
     "14": {},
 }
-TINY_LAYERS = 8
 
 HEAD_TO_HEAD = (
     "R1", "Cosine", "Memory-R", "Memory-R+", "R1 + MEDS penalty",
@@ -42,21 +44,23 @@ def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> R
     """Memory-R+ on little data (AI-MO in the paper, Sec. 4.2 and Table 4, right column).
 
     ``method`` is one of :data:`SMALL_DATA`. Rewards: correctness, XML and reasoning steps, no
-    integer reward. ``tiny`` sees half of its training problems twice as often.
+    integer reward. ``tiny`` and ``laptop`` see half of their training problems twice as often.
 
     Raises:
         UserError: unknown method, profile or preset.
     """
     check_choice("method", method, SMALL_DATA)
     base = recipe("memory_r", method.split(" ")[0], profile, seed, preset)
-    # the paper's prompt asks for <think>; the tiny model knows <reasoning> only
-    tag = "think" if profile == "paper" else "reasoning"
+    prompt = _small_data_prompt(profile)
+    tag = "think" if prompt == "think" else "reasoning"
     terms: list[Any] = [Correctness(), XmlCount(tag=tag), ReasoningSteps()]
-    dataset = {"paper": "numinamath-tir-2000", "tiny": "tiny-small", "smoke": "tiny-smoke"}[profile]
-    changes: dict[str, Any] = {"method": method, "dataset": dataset}
+    dataset = {
+        "paper": "numinamath-tir:0-2000",  # "2,000 at random"; the draw is ours
+        "laptop": "gsm8k-train:0-48", "tiny": "tiny-small", "smoke": "tiny-smoke",
+    }[profile]  # fmt: skip
+    changes: dict[str, Any] = {"method": method, "dataset": dataset, "prompt": prompt}
     if profile == "paper":
         changes |= {
-            "prompt": "think",
             "prompts_per_step": 64,  # Table 4: batch 4 x accumulation 16
             "max_steps": 125,  # Table 4: 4 epochs, of 2,000 problems
             "max_prompt_length": 512, "max_completion_length": 300,  # Table 4
@@ -70,9 +74,33 @@ def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> R
         elif isinstance(term, Exploit | Explore):
             k = int(method.split("=")[1])
             # N = |D|: 2,000 in the paper, the subset's size in tiny
-            settings = replace(term.settings, k=k, max_queries=PROBLEMS[dataset])
+            settings = replace(term.settings, k=k, max_queries=problem_count(dataset))
             terms.append(replace(term, settings=settings))
     return replace(base, terms=tuple(terms), **changes)
+
+
+def _small_data_prompt(profile: str) -> str:
+    """The paper's prompt asks for <think>; the tiny model knows <reasoning> only."""
+    return "think" if profile in ("laptop", "paper") else "tags"
+
+
+def small_data_settings(profile: str, split: str) -> EvalSettings:
+    """How :func:`small_data` runs are evaluated: as Table 1's, in their own prompt, and on
+    validation problems of their own training distribution."""
+    settings = eval_settings("memory_r", profile, split)
+    if profile == "paper" and split == "validation":
+        settings = replace(settings, task="paperlib_numinamath_validation")
+    return replace(settings, prompt=_small_data_prompt(profile))
+
+
+AUTHORS = "Authors' weights, K=20"
+
+
+def authors_policy() -> RunConfig:
+    """The policy that the authors released for AI-MO, K = 20: evaluated, never trained."""
+    r1 = small_data("R1", "paper", 0)
+    model = next(name for name in SIZES if name.startswith("neurocoder/"))
+    return replace(r1, method=AUTHORS, model=model, terms=(), max_steps=0, warmup_steps=0)
 
 
 def feature_variant(name: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
@@ -94,7 +122,7 @@ def feature_settings(name: str, base: RunConfig) -> Meds:
     check_choice("feature", name, FEATURES)
     changes = dict(FEATURES[name])
     if changes.get("last_n") == "all":
-        changes["last_n"] = 28 if base.profile == "paper" else TINY_LAYERS
+        changes["last_n"] = SIZES[base.model].layers
     return replace(cluster_term(base).settings, **changes)
 
 
@@ -129,9 +157,14 @@ def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
     the families clips, KL, length of the schedule and rewards differ too.
 
     Raises:
-        UserError: unknown method or profile.
+        UserError: unknown method or profile; ``paper``, in which the papers share no model.
     """
     check_choice("method", method, HEAD_TO_HEAD)
+    if profile == "paper":
+        raise UserError(
+            "profile 'paper' has no model, data or prompt that both papers use; valid for methods "
+            "side by side: smoke, tiny, laptop"
+        )
     if method in HEAD_TO_HEAD[:4]:
         return recipe("memory_r", method, profile, seed)
     meds = recipe("meds", "MEDS", profile, seed)

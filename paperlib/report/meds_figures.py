@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 
 from paperlib.evaluation.exact_diversity import within_step
 from paperlib.report.cells import Cell, Column, Row, Table
+from paperlib.report.scores import AVERAGE, columns_of, level_name, score
 from paperlib.report.style import COLORS, GREY, color, legend_below, mean_band, panels, smooth
-from paperlib.report.table1 import AVERAGE, LEVELS, level_name, score
 from paperlib.report.verdict import Difference, difference
 from paperlib.tasks.tiny.solutions import CATEGORIES
 
@@ -130,7 +130,7 @@ def passk_curves(results: Mapping[str, Mapping[int, dict[str, Any]]], n: int) ->
     rows = [
         (method, seed, level, k, score(result, k, level))
         for method, seeds in results.items() for seed, result in seeds.items()
-        for level in (*LEVELS, AVERAGE) for k in range(1, n + 1)
+        for level in columns_of(result["settings"]["task"]) for k in range(1, n + 1)
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=["method", "seed", "level", "k", "value"])
 
@@ -169,7 +169,8 @@ def share_best(curves: pd.DataFrame, method: str, ks: Sequence[int]) -> list[flo
 
 def passk(curves: pd.DataFrame, rivals: Sequence[str] = ("DAPO", "Base")) -> Figure:
     """Fig. 4: a panel a level, their average, and MEDS's lead over ``rivals`` with intervals."""
-    figure, axes = panels(3, 2)
+    levels = curves["level"].nunique()
+    figure, axes = panels(levels // 2 + 1, 2)
     ks = sorted(curves["k"].unique())
     for ax, (level, of_level) in zip(axes.flat, curves.groupby("level", sort=False), strict=False):
         for method in [m for m in COLORS if m in set(of_level["method"])]:
@@ -178,7 +179,9 @@ def passk(curves: pd.DataFrame, rivals: Sequence[str] = ("DAPO", "Base")) -> Fig
             mean_band(ax, ks, table.to_numpy(), method)
         ax.set(ylabel="pass@k, %", ylim=(None, 101))
         ax.set_title(f"{level_name(level)} (band: ± one std over seeds)", fontsize=9)
-    lead = axes[2, 1]
+    for unused in axes.flat[levels:-1]:
+        unused.set_axis_off()
+    lead = axes[-1, 1]
     for rival in rivals:
         gaps = [gap(curves, "MEDS", rival, k) for k in ks]
         lead.plot(ks, [g.mean for g in gaps], color=color(rival), label=f"over {rival}")

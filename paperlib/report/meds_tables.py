@@ -5,36 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from paperlib.experiments.recipes import eval_settings
+from paperlib.experiments.rows import table2_runs
+from paperlib.experiments.sizes import SIZES, short_name
 from paperlib.experiments.store import Run, Store
-from paperlib.experiments.variants import FEATURES, TINY_LAYERS, feature_variant
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.marking import bold_max, mark_table
-from paperlib.report.table1 import (
+from paperlib.report.scores import (
     AVERAGE,
-    LEVEL_NOTE,
-    LEVELS,
     checkpoint_score,
+    columns_of,
     level_name,
-    provenance,
+    level_note,
 )
+from paperlib.report.table1 import provenance
 
-ROWS = ("DAPO", *FEATURES)
+__all__ = ["CLUSTERED", "last_scores", "meds_table2", "table2_runs"]
+
 CLUSTERED = ("28-diff", "14-diff", "28", "14")  # the rows that use clusters
-LAYER_NOTE = (
-    f"28 stands for all layers and 14 for their later half, after the paper's 28-layer model; the "
-    f"tiny model has {TINY_LAYERS} layers. diff: differences of adjacent layers. Single cluster: "
-    "all wrong rollouts of a prompt count as one."
-)
 
 
-def table2_runs(
-    profile: str, preset: str, seeds: Sequence[int], store: Store
-) -> dict[str, list[Run]]:
-    """The runs of each row of :data:`ROWS`, one per seed, whether they exist yet or not."""
-    return {
-        name: [store.run(feature_variant(name, profile, seed, preset)) for seed in seeds]
-        for name in ROWS
-    }
+def layer_note(model: str) -> str:
+    """What the rows are called after, and how many layers the model has."""
+    name = "the tiny model" if model == "tiny" else short_name(model)
+    return (
+        "28 stands for all layers and 14 for their later half, after the paper's 28-layer model; "
+        f"{name} has {SIZES[model].layers} layers. diff: differences of adjacent layers. Single "
+        "cluster: all wrong rollouts of a prompt count as one."
+    )
 
 
 def last_scores(runs: Iterable[Run], k: int, level: int | str = AVERAGE) -> list[float | None]:
@@ -49,8 +46,9 @@ def last_scores(runs: Iterable[Run], k: int, level: int | str = AVERAGE) -> list
 def meds_table2(profile: str, preset: str, seeds: Sequence[int], store: Store) -> Table:
     """MEDS Table 2: pass@1 and pass@n per level and on average, mean and std over seeds."""
     runs = table2_runs(profile, preset, seeds, store)
-    samples = eval_settings("meds", profile, "test").samples
-    columns = [(level, k) for level in (*LEVELS, AVERAGE) for k in (1, samples)]
+    test = eval_settings("meds", profile, "test")
+    samples = test.samples
+    columns = [(level, k) for level in columns_of(test.task) for k in (1, samples)]
     rows = [
         Row(
             name if name == "DAPO" else f"MEDS-{name.lower()}",
@@ -60,10 +58,10 @@ def meds_table2(profile: str, preset: str, seeds: Sequence[int], store: Store) -
     ]
     table = Table(
         title=f"MEDS Table 2, profile {profile}, preset {preset}: pass@k in percent",
-        columns=tuple(Column(f"pass@{k}", level_name(level)) for level, k in columns),
+        columns=tuple(Column(f"pass@{k}", level_name(level, test.task)) for level, k in columns),
         rows=tuple(rows),
         notes=(
-            LAYER_NOTE, LEVEL_NOTE,
+            layer_note(runs["DAPO"][0].config.model), level_note(test.task),
             f"Last checkpoint; pass@k: unbiased estimate from n = {samples} samples per problem at "
             "temperature 1, averaged over problems. Bold: best mean; underline: second. Mean and "
             "standard deviation (ddof 1) over seeds.",

@@ -8,11 +8,13 @@ from typing import Any
 
 from paperlib.evaluation.self_verification import count_self_verifying, wilson_interval
 from paperlib.evaluation.settings import EvalSettings
+from paperlib.experiments.benchmarks import task_data
 from paperlib.experiments.store import Run
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.memory_r_tables import fixed_questions
 from paperlib.report.render import escape_markdown
-from paperlib.report.table1 import LEVELS, last_result, provenance
+from paperlib.report.scores import last_result, levels_of
+from paperlib.report.table1 import provenance
 from paperlib.tasks.data import load_problems
 
 RULE = (
@@ -88,9 +90,13 @@ def responses_markdown(runs: dict[str, list[Run]], settings: EvalSettings) -> st
         if result is None:
             lines += ["", f"**{escape_markdown(method)}**: missing"]
             continue
-        problem = next(p for p in result["problems"] if p["level"] == LEVELS[-1])
+        levels = levels_of(settings.task)
+        problem = next(
+            p for p in result["problems"] if p["level"] == levels[-1] or len(levels) == 1
+        )
         if asked is None:
-            asked = {p.id: p for p in load_problems(settings.task.replace("_", "-"))}[problem["id"]]
+            data = task_data(settings.task)[-1]
+            asked = {p.id: p for p in load_problems(data)}[problem["id"]]
             question = escape_markdown(asked.question)
             lines += ["", f"**Question.** {question} (answer: {escape_markdown(asked.answer)})"]
         texts = problem["responses"]

@@ -10,66 +10,69 @@ import pandas as pd
 
 from paperlib.evaluation.diversity import pairwise_diversity, tfidf_vectors
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.experiments import variants
 from paperlib.experiments.grid import fixed_threads
 from paperlib.experiments.recipes import eval_settings, recipe
-from paperlib.experiments.store import Run, Store
+from paperlib.experiments.rows import Runs, small_data_runs
+from paperlib.experiments.store import Run
+from paperlib.experiments.variants import small_data_settings
 from paperlib.methods.embeddings import text_encoder
 from paperlib.report.cells import Cell, Column, Printed, Row, Table
 from paperlib.report.marking import cohen_marks, mark_table
+from paperlib.report.published import memory_r_table2 as printed_table2
 from paperlib.report.published import published
-from paperlib.report.table1 import (
-    AVERAGE,
+from paperlib.report.scores import (
     CHECKPOINT_NOTE,
     CHECKPOINTS,
-    LEVEL_NOTE,
-    LEVELS,
-    checkpoint_score,
+    columns_of,
     last_result,
     level_name,
-    provenance,
+    level_note,
+    levels_of,
 )
+from paperlib.report.table1 import provenance, score_row
+
+__all__ = [
+    "diversity_scores", "fixed_questions", "memory_r_table2", "memory_r_table6", "published_table6",
+    "seed_values", "small_data_runs", "table6_settings",
+]  # fmt: skip
 
 RESPONDERS = ("Base", "R1", "Memory-R+")  # of Tables 6 to 9
-PER_LEVEL = 25  # questions of Tables 6 to 9: 100 in all
+QUESTIONS = 100  # of Tables 6 to 9, the same number of each level
 SAMPLES = 3  # Table 6
 MEASURES = {"TF-IDF": "tfidf", "Sentence transformer": "sentence_transformer"}
 
 
-def small_data_runs(
-    methods: Sequence[str], profile: str, preset: str, seeds: Sequence[int], store: Store
-) -> dict[str, list[Run]]:
-    """The runs of some of variants.SMALL_DATA, one per seed, whether they exist yet or not."""
-    return {
-        method: [store.run(variants.small_data(method, profile, s, preset)) for s in seeds]
-        for method in methods
-    }
+def memory_r_table2(runs: Runs, profile: str, preset: str) -> Table:
+    """Table 2: accuracy by K at temperature 1, mean and std over seeds; rows as in ``runs``.
 
-
-def memory_r_table2(runs: dict[str, list[Run]], profile: str, preset: str) -> Table:
-    """Table 2: accuracy by K at temperature 1, mean and std over seeds; rows as in ``runs``."""
-    test, validation = (eval_settings("memory_r", profile, s) for s in ("test", "validation"))
-    columns = [(level, which) for level in (*LEVELS, AVERAGE) for which in CHECKPOINTS]
+    In ``paper``, where model and data are the paper's, the printed numbers stand below ours.
+    """
+    test, validation = (small_data_settings(profile, split) for split in ("test", "validation"))
+    columns = [(level, which, 1) for level in columns_of(test.task) for which in CHECKPOINTS]
     rows = [
-        Row(
-            method.removeprefix("Memory-R+ ").replace("=", " = "),
-            tuple(
-                Cell.from_seeds(
-                    checkpoint_score(run, which, test, validation, 1, level) for run in of_method
-                )
-                for level, which in columns
-            ),
+        score_row(
+            method.removeprefix("Memory-R+ ").replace("=", " = "), of_method, columns, test,
+            validation, "measured here" if profile == "paper" else "",
         )
         for method, of_method in runs.items()
     ]
+    if profile == "paper":
+        rows += [
+            Row(
+                one.method,
+                tuple(one.cells.get(level_name(x), {}).get(which) for x, which, _ in columns),
+                "as printed",
+            )
+            for one in printed_table2()
+        ]
     table = Table(
         title=f"Memory-R+ Table 2, profile {profile}, preset {preset}: accuracy in percent by "
         "number K of read queries, little training data",
-        columns=tuple(Column(which, level_name(level)) for level, which in columns),
+        columns=tuple(Column(which, level_name(x, test.task)) for x, which, _ in columns),
         rows=tuple(rows),
         row_headers=("", "Memory-R+"),
         notes=(
-            CHECKPOINT_NOTE, LEVEL_NOTE,
+            CHECKPOINT_NOTE, level_note(test.task),
             f"pass@1 from {test.samples} samples at temperature 1. Bold: best, and all within "
             "Cohen's d < 0.5 of it; underline: second, where one cell is bold. Mean and standard "
             "deviation (ddof 1) over seeds.",
@@ -80,17 +83,23 @@ def memory_r_table2(runs: dict[str, list[Run]], profile: str, preset: str) -> Ta
 
 
 def table6_settings(profile: str) -> dict[float, EvalSettings]:
-    """Evaluations behind Table 6 by temperature: 0.1 as in the paper, and Table 1's at 1."""
+    """Evaluations behind Table 6 by temperature: 0.1 as in the paper, and Table 1's at 1; in
+    ``paper`` both ask the paper's geometry questions."""
     test = eval_settings("memory_r", profile, "test")
+    if profile == "paper":
+        test = replace(test, task="paperlib_math_geometry")
     return {0.1: replace(test, samples=SAMPLES, temperature=0.1), 1.0: test}
 
 
 def fixed_questions(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The first PER_LEVEL problems of each level of an evaluation, in the test set's order."""
+    """The first QUESTIONS problems of an evaluation, as many of each level, in its order."""
+    levels = levels_of(result["settings"]["task"])
     return [
         problem
-        for level in LEVELS
-        for problem in [p for p in result["problems"] if p["level"] == level][:PER_LEVEL]
+        for level in levels
+        for problem in [
+            p for p in result["problems"] if p["level"] == level or len(levels) == 1
+        ][: QUESTIONS // len(levels)]
     ]
 
 
@@ -147,6 +156,7 @@ def memory_r_table6(
 ) -> Table:
     """Table 6: diversity x 100 under both measures, at both temperatures, every seed shown."""
     rows = []
+    levels = len(levels_of(table6_settings(profile)[1.0].task))
     for temperature in table6_settings(profile):
         for method in runs:
             cells: list[Cell | None] = []
@@ -165,8 +175,9 @@ def memory_r_table6(
         row_headers=("Temperature", "Method"),
         notes=(
             "100 x (1 - mean cosine over pairs of a question's samples), mean over up to "
-            f"{PER_LEVEL} test questions of each level (the first in the test set's order), last "
-            "checkpoint. all seeds: mean and standard deviation (ddof 1).",
+            f"{QUESTIONS // levels} test questions{' of each level' if levels > 1 else ''} (the "
+            "first in the test set's order), last checkpoint. all seeds: mean and standard "
+            "deviation (ddof 1).",
             "TF-IDF: words, numbers and single signs, one idf for all runs of a temperature. "
             "Sentence transformer: the one that the method's memories use.",
             "Temperature 0.1 is the paper's; at 1 the first samples of Table 1's evaluation count.",

@@ -13,20 +13,23 @@ from typing import Any
 
 import pandas as pd
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import check_choice
 from paperlib.experiments import variants
-from paperlib.experiments.recipes import PROBLEMS, eval_settings, recipe
+from paperlib.experiments.benchmarks import task_data
+from paperlib.experiments.recipes import eval_settings, models, recipe
+from paperlib.experiments.sizes import short_name
 from paperlib.files import write_texts
 from paperlib.methods.memory_r import Exploit, Explore
 from paperlib.report.render import escape_latex, escape_markdown
 from paperlib.rl.config import RunConfig
+from paperlib.tasks.data import base_names, problem_count
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
+from paperlib.tasks.sources import CATALOGUE
 
 NOT_STATED = "not stated"
 PRINTED = "Paper, as printed"
 RUNS = ("GSM8K", "AI-MO")
 TITLES = {3: "prompts", 4: "hyperparameters", 5: "models and data"}
-HUB = {"gsm8k-train": "openai/gsm8k", "numinamath-tir-2000": "AI-MO/NuminaMath-TIR"}
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,47 @@ def _memory(config: RunConfig) -> Any:
     return next(t.settings for t in config.terms if isinstance(t, Exploit | Explore))
 
 
+def _small(config: RunConfig) -> bool:
+    return "K=" in config.method  # every K of Table 2 has a run, of which this is one
+
+
 def _sizes_of_k(config: RunConfig) -> str:
-    small = "K=" in config.method  # every K of Table 2 has a run, of which this is one
+    small = _small(config)
     return ", ".join(map(str, variants.K_VALUES)) if small else str(_memory(config).k)
 
 
+def _policies(config: RunConfig) -> str:
+    return config.model if _small(config) else ", ".join(models("memory_r", config.profile))
+
+
+def _worked_example(config: RunConfig) -> str:
+    others = () if _small(config) else models("memory_r", config.profile)
+    shown = [
+        short_name(m).removesuffix("-Instruct") for m in others
+        if recipe("memory_r", "R1", config.profile, 0, model=m).prompt == "tags-oneshot"
+    ]
+    return f"{', '.join(shown)}: one of nine; else none" if shown else "none"
+
+
+def _prompt_tokens(config: RunConfig) -> str:
+    others = () if _small(config) else models("memory_r", config.profile)
+    sizes = {m: recipe("memory_r", "R1", config.profile, 0, model=m).max_prompt_length
+             for m in others}  # fmt: skip
+    longer = [f"{short_name(m).removesuffix('-Instruct')} {n}" for m, n in sizes.items()
+              if n != config.max_prompt_length]  # fmt: skip
+    return "; ".join([str(config.max_prompt_length), *longer])
+
+
 def _tests(config: RunConfig, read: Callable[[Any], str]) -> str:
-    try:
-        return read(eval_settings("memory_r", config.profile, "test"))
-    except UserError:  # the profile's test sets are not shipped
-        return "none yet"
+    if _small(config):
+        return read(variants.small_data_settings(config.profile, "test"))
+    return read(eval_settings("memory_r", config.profile, "test"))
+
+
+def _hub(*names: str) -> str:
+    """Where data sets come from, by their hub repositories where they have one."""
+    bases = [base for name in names for base in base_names(name)]
+    return ", ".join((CATALOGUE[b].repository if b in CATALOGUE else None) or b for b in bases)
 
 
 def _ratio(a: float, b: float) -> str:
@@ -63,7 +97,7 @@ SETTINGS: dict[int, tuple[Setting, ...]] = {
     3: (
         Setting("system prompt", None, SYSTEM_PROMPTS["think"], lambda c: SYSTEM_PROMPTS[c.prompt]),
         Setting("worked example before a training question", "Llama-3.2-1B: one of nine; else none",
-                "none", lambda c: "none"),
+                "none", _worked_example),
         Setting("prompt of tests", "the same, 0-shot", "the same, 0-shot", lambda c: _tests(
             c, lambda s: "the same, 0-shot" if s.prompt == c.prompt else s.prompt)),
     ),
@@ -78,10 +112,10 @@ SETTINGS: dict[int, tuple[Setting, ...]] = {
         # printed as batch 2 x accumulation 8 and 4 x 16
         Setting("prompts a step (batch × accumulation)", "16", "64", lambda c: c.prompts_per_step),
         Setting("generations a prompt, G", "16", "16", lambda c: c.num_generations),
-        Setting("max prompt tokens", "256", "512", lambda c: c.max_prompt_length),
+        Setting("max prompt tokens", "256", "512", _prompt_tokens),
         Setting("max completion tokens", "200", "300", lambda c: c.max_completion_length),
         Setting("epochs", "1", "4", lambda c: _ratio(
-            c.max_steps * c.prompts_per_step, PROBLEMS[c.dataset])),
+            c.max_steps * c.prompts_per_step, problem_count(c.dataset))),
         Setting("precision", "bf16", "bf16", lambda c: c.precision),
         Setting("K, queries read (Sec. 4)", "1", "1, 10, 20, 30", _sizes_of_k),
         Setting("N, queries kept (|D|)", "7473", "2000", lambda c: _memory(c).max_queries),
@@ -106,14 +140,14 @@ SETTINGS: dict[int, tuple[Setting, ...]] = {
         Setting("policy",
                 "Qwen/Qwen2.5-0.5B-Instruct, tiiuae/Falcon3-1B-Instruct, "
                 "meta-llama/Llama-3.2-1B-Instruct",
-                "Qwen/Qwen2.5-0.5B-Instruct", lambda c: c.model),
+                "Qwen/Qwen2.5-0.5B-Instruct", _policies),
         Setting("sentence encoder", *["sentence-transformers/all-MiniLM-L6-v2"] * 2,
                 lambda c: _memory(c).encoder),
         Setting("training data", "openai/gsm8k", "AI-MO/NuminaMath-TIR",
-                lambda c: HUB.get(c.dataset, c.dataset)),
-        Setting("training problems", "7473", "2000", lambda c: PROBLEMS[c.dataset]),
+                lambda c: _hub(c.dataset)),
+        Setting("training problems", "7473", "2000", lambda c: problem_count(c.dataset)),
         Setting("test data", *["openai/gsm8k, HuggingFaceH4/MATH-500, math-ai/aime24"] * 2,
-                lambda c: _tests(c, lambda s: s.task)),
+                lambda c: _tests(c, lambda s: _hub(*task_data(s.task)))),
     ),
 }
 

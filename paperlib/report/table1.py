@@ -1,187 +1,150 @@
-"""Both Table 1s from the run store: which checkpoint counts, which number goes into which cell."""
+"""Both Table 1s from the run store, and what happened in their runs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from paperlib.evaluation.passk import mean_pass_at_k
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.experiments.recipes import METHODS, eval_settings, recipe
+from paperlib.experiments.recipes import eval_settings, models
+from paperlib.experiments.rows import Runs, table1_runs
+from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run, Store
 from paperlib.files import read_json
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.marking import bold_max, cohen_marks, mark_table
+from paperlib.report.scores import (
+    AVERAGE,
+    CHECKPOINT_NOTE,
+    CHECKPOINTS,
+    LEVELS,
+    checkpoint_score,
+    columns_of,
+    compare,
+    last_result,
+    level_name,
+    level_note,
+    levels_of,
+    score,
+    stored_evaluation,
+)
 from paperlib.report.tables import provenance_lines
 
-AVERAGE = "Average"
+__all__ = [  # the scores too: whoever makes tables needs both
+    "AVERAGE", "LEVELS", "checkpoint_score", "columns_of", "compare", "intrinsic_lines",
+    "last_result", "level_name", "levels_of", "meds_table1", "memory_r_table1", "provenance",
+    "run_summary", "score", "score_row", "stored_evaluation", "table1_runs",
+]  # fmt: skip
+
 INTRINSIC = ("exploit", "explore", "cluster_penalty")
 # Methods with a memory, and the methods they add one memory to.
 RIVALS = {"Memory-R": ("R1",), "Memory-R+": ("R1", "Memory-R"), "MEDS": ("DAPO",)}
-LEVELS = (1, 2, 3, 4)
-CHECKPOINTS = ("last", "best", "max")
-CHECKPOINT_NOTE = (
-    "last: final checkpoint; best: the one checkpoint of a run with the highest pass@1 on the "
-    "validation split; max: highest test value over a run's checkpoints, optimistic by "
-    "construction."
-)
-LEVEL_NOTE = (
-    "Levels 1 to 4 are those of the tiny world (number of operations of a word problem): not the "
-    "papers' benchmarks, and not comparable with them in value."
-)
 
 
-def table1_runs(
-    paper: str, profile: str, preset: str, seeds: Sequence[int], store: Store
-) -> dict[str, list[Run]]:
-    """The runs of each row, one per seed (Base: a single one), whether they exist yet or not."""
+def score_row(
+    label: str, runs: Sequence[Run], columns: Sequence[tuple[int | str, str, int]],
+    test: EvalSettings, validation: EvalSettings, group: str = "",
+) -> Row:
+    """A row of a table; ``columns`` are (level, checkpoint, k). What is not trained has its one
+    checkpoint as "last" alone."""
+    untrained = not any(run.config.max_steps for run in runs)
+    return Row(
+        label,
+        tuple(
+            None if untrained and which != "last" else Cell.from_seeds(
+                checkpoint_score(run, which, test, validation, k, level) for run in runs
+            )
+            for level, which, k in columns
+        ),
+        group,
+    )  # fmt: skip
+
+
+def _blocks(
+    paper: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
+    chosen: Sequence[str] | str | None,
+) -> dict[str, tuple[str, Runs]]:
+    """Model -> what its blocks of rows are called, and its runs. The tiny world has one model,
+    which is not named."""
     return {
-        method: [
-            store.run(recipe(paper, method, profile, seed, preset))
-            for seed in (seeds if method != "Base" else (0,))
-        ]
-        for method in METHODS[paper]
+        model: (
+            "" if model == "tiny" else f"{short_name(model)}, ",
+            table1_runs(paper, profile, preset, seeds, store, model),
+        )
+        for model in models(paper, profile, chosen)
     }
 
 
-def stored_evaluation(run: Run, step: int, settings: EvalSettings) -> dict[str, Any] | None:
-    """A stored evaluation, None if it was not computed. Tables never compute one."""
-    path = run.evaluation_path(step, settings)
-    return read_json(path) if path.exists() else None
-
-
-def last_result(run: Run, settings: EvalSettings) -> dict[str, Any] | None:
-    """The evaluation of the last checkpoint, None if the run or the evaluation is missing."""
-    if run.status() != "complete":
-        return None
-    return stored_evaluation(run, run.checkpoints()[-1][0], settings)
-
-
-def score(result: dict[str, Any], k: int, level: int | str = AVERAGE) -> float:
-    """pass@k in percent over the problems of a level; the average weighs the levels equally."""
-    levels = LEVELS if level == AVERAGE else (level,)
-    means = [
-        mean_pass_at_k([(p["n"], p["correct"]) for p in result["problems"] if p["level"] == one], k)
-        for one in levels
-    ]
-    return 100 * sum(means) / len(means)
-
-
-def best_step(run: Run, validation: EvalSettings) -> int | None:
-    """The checkpoint with the highest validation pass@1, the earliest of several; None if some
-    checkpoint has no validation result yet."""
-    scores = {}
-    for step, _ in run.checkpoints():
-        result = stored_evaluation(run, step, validation)
-        if result is None:
-            return None
-        scores[step] = score(result, 1)
-    return max(scores, key=lambda step: (scores[step], -step)) if scores else None
-
-
-def checkpoint_score(
-    run: Run, which: str, test: EvalSettings, validation: EvalSettings, k: int, level: int | str
-) -> float | None:
-    """One run's number for a cell, or None if it is missing.
-
-    Args:
-        which: ``last``, ``best`` or ``max``, see :data:`CHECKPOINT_NOTE`.
-    """
-    if run.status() != "complete":
-        return None
-    steps: list[int | None] = [step for step, _ in run.checkpoints()]
-    if which == "last":
-        steps = steps[-1:]
-    elif which == "best":
-        steps = [best_step(run, validation)]
-    results = [None if s is None else stored_evaluation(run, s, test) for s in steps]
-    if not results or any(result is None for result in results):
-        return None
-    return max(score(result, k, level) for result in results if result is not None)
+def _footer(blocks: dict[str, tuple[str, Runs]]) -> tuple[str, ...]:
+    """What the memories did, model by model, and where all numbers come from."""
+    lines = [f"{name}{x}" for name, runs in blocks.values() for x in intrinsic_lines(runs)]
+    every = [r for _, runs in blocks.values() for of_method in runs.values() for r in of_method]
+    return (*lines, *provenance(every))
 
 
 def memory_r_table1(
-    profile: str, preset: str, seeds: Sequence[int], store: Store
+    profile: str, preset: str, seeds: Sequence[int], store: Store,
+    chosen: Sequence[str] | str | None = None,
 ) -> Table:
     """Memory-R+ Table 1: accuracy at the last and the best checkpoint, mean and std over seeds.
 
-    Two blocks of rows: sampled at temperature 1 (mean over n samples) and greedy.
+    Two blocks of rows a model: sampled at temperature 1 (mean over n samples) and greedy.
     """
-    runs = table1_runs("memory_r", profile, preset, seeds, store)
-    validation = eval_settings("memory_r", profile, "validation")
-    columns = [(level, which) for level in (*LEVELS, AVERAGE) for which in CHECKPOINTS]
+    blocks = _blocks("memory_r", profile, preset, seeds, store, chosen)
     rows = []
-    for greedy in (False, True):
-        test = eval_settings("memory_r", profile, "test", greedy=greedy)
-        for method, of_method in runs.items():
-            cells = tuple(
-                None if method == "Base" and which != "last" else Cell.from_seeds(
-                    checkpoint_score(run, which, test, validation, 1, level) for run in of_method
-                )
-                for level, which in columns
-            )
-            rows.append(Row(method, cells, "greedy" if greedy else "temperature 1"))
+    for model, (name, runs) in blocks.items():
+        validation = eval_settings("memory_r", profile, "validation", model=model)
+        for greedy in (False, True):
+            test = eval_settings("memory_r", profile, "test", greedy=greedy, model=model)
+            columns = [(x, which, 1) for x in columns_of(test.task) for which in CHECKPOINTS]
+            group = f"{name}{'greedy' if greedy else 'temperature 1'}"
+            rows += [score_row(m, rs, columns, test, validation, group) for m, rs in runs.items()]
     table = Table(
         title=f"Memory-R+ Table 1, profile {profile}, preset {preset}: accuracy in percent",
-        columns=tuple(Column(which, level_name(level)) for level, which in columns),
+        columns=tuple(Column(which, level_name(x, test.task)) for x, which, _ in columns),
         rows=tuple(rows),
-        row_headers=("Decoding", "Method"),
+        row_headers=("Model, decoding" if name else "Decoding", "Method"),
         notes=(
-            CHECKPOINT_NOTE, LEVEL_NOTE,
+            CHECKPOINT_NOTE, level_note(test.task),
             "Bold: best, and all within Cohen's d < 0.5 of it; underline: second, where one cell "
             "is bold. Mean and standard deviation (ddof 1) over seeds.",
         ),
-        footer=(
-            *intrinsic_lines(runs),
-            *provenance([run for of_method in runs.values() for run in of_method]),
-        ),
+        footer=_footer(blocks),
     )
     return mark_table(table, cohen_marks)
 
 
-def meds_table1(profile: str, preset: str, seeds: Sequence[int], store: Store) -> Table:
+def meds_table1(
+    profile: str, preset: str, seeds: Sequence[int], store: Store,
+    chosen: Sequence[str] | str | None = None,
+) -> Table:
     """MEDS Table 1: pass@1 and pass@n per level and on average, mean and std over seeds."""
-    runs = table1_runs("meds", profile, preset, seeds, store)
-    validation = eval_settings("meds", profile, "validation")
-    test = eval_settings("meds", profile, "test")
-    columns = [(level, k) for level in (*LEVELS, AVERAGE) for k in (1, test.samples)]
+    blocks = _blocks("meds", profile, preset, seeds, store, chosen)
     names = {"last": "last", "best": "best", "max": "max (optimistic)"}
-    rows = [
-        Row(
-            method,
-            tuple(
-                None if method == "Base" and which != "last" else Cell.from_seeds(
-                    checkpoint_score(run, which, test, validation, k, level) for run in of_method
-                )
-                for level, k in columns
-            ),
-            names[which],
+    rows = []
+    for model, (name, runs) in blocks.items():
+        validation, test = (
+            eval_settings("meds", profile, split, model=model) for split in ("validation", "test")
         )
-        for which in CHECKPOINTS
-        for method, of_method in runs.items()
-    ]
+        columns = [(level, k) for level in columns_of(test.task) for k in (1, test.samples)]
+        for which in CHECKPOINTS:
+            cells = [(level, which, k) for level, k in columns]
+            group = f"{name}{names[which]}"
+            rows += [score_row(m, rs, cells, test, validation, group) for m, rs in runs.items()]
     table = Table(
         title=f"MEDS Table 1, profile {profile}, preset {preset}: pass@k in percent",
-        columns=tuple(Column(f"pass@{k}", level_name(level)) for level, k in columns),
+        columns=tuple(Column(f"pass@{k}", level_name(level, test.task)) for level, k in columns),
         rows=tuple(rows),
-        row_headers=("Checkpoint", "Method"),
+        row_headers=("Model, checkpoint" if name else "Checkpoint", "Method"),
         notes=(
-            CHECKPOINT_NOTE, LEVEL_NOTE,
+            CHECKPOINT_NOTE, level_note(test.task),
             f"pass@k: unbiased estimate from n = {test.samples} samples per problem at temperature "
             "1, averaged over problems. Bold: best mean; underline: second. Mean and standard "
             "deviation (ddof 1) over seeds.",
         ),
-        footer=(
-            *intrinsic_lines(runs),
-            *provenance([run for of_method in runs.values() for run in of_method]),
-        ),
+        footer=_footer(blocks),
     )
     return mark_table(table, bold_max)
-
-
-def level_name(level: int | str) -> str:
-    """Heading of a level's columns."""
-    return AVERAGE if level == AVERAGE else f"Level {level}"
 
 
 def provenance(runs: Sequence[Run]) -> tuple[str, ...]:

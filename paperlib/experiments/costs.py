@@ -1,0 +1,91 @@
+"""What runs cost before they are started: tokens, hours of a GPU, memory and disk.
+
+Tokens are upper bounds from the configs: prompts x G x the longest length. Of a dense decoder with
+N parameters a token takes 2 N floating-point operations in a forward pass and 6 N in a pass with
+gradient. Time is operations over :data:`CARD_FLOPS` at an assumed utilisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from paperlib.evaluation.settings import EvalSettings
+from paperlib.experiments.benchmarks import task_data
+from paperlib.experiments.sizes import SIZES
+from paperlib.experiments.store import Run
+from paperlib.rl.config import RunConfig
+from paperlib.tasks.data import problem_count
+
+CARD, CARD_FLOPS, CARD_BYTES = "A100 80 GB", 312e12, 80e9  # bf16, dense: NVIDIA's data sheet
+TRAINING, SAMPLING = 0.30, 0.02  # utilisation, assumed: long passes; token by token in float32
+CPU_TOKENS = 98  # a second, SmolLM2-135M sampled in 16 rows on two cores: measured
+TEXT_BYTES = 4  # a token, stored as text
+STATES = 3  # optimiser states on disk: the two that rl.checkpoint keeps, and the one written
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run or several: tokens at most, floating-point operations, bytes on disk."""
+
+    sampled: int = 0  # in training, one generation batch a step
+    trained: int = 0  # prompts included
+    evaluated: int = 0
+    seconds: float = 0.0  # on CARD
+    disk: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
+def checkpoint_count(config: RunConfig) -> int:
+    """The base model's one, or one every save_steps and one at the end."""
+    return -(-config.max_steps // config.save_steps) or 1
+
+
+def evaluation_tokens(settings: EvalSettings) -> int:
+    """Tokens to sample for one checkpoint, at most."""
+    problems = sum(map(problem_count, task_data(settings.task)))
+    return problems * settings.samples * settings.max_completion_length
+
+
+def run_cost(run: Run, evaluations: Sequence[EvalSettings], checkpoints: str) -> Cost:
+    """What is left to do of a run: all of it, or of a complete one the evaluations it lacks."""
+    config = run.config
+    parameters = SIZES[config.model].parameters
+    if run.status() == "complete":
+        steps = [step for step, _ in run.checkpoints()][-1 if checkpoints == "last" else 0 :]
+        left = [e for s in steps for e in evaluations if not run.evaluation_path(s, e).exists()]
+        evaluated = sum(map(evaluation_tokens, left))
+        seconds = 2 * parameters * evaluated / (CARD_FLOPS * SAMPLING)
+        return Cost(evaluated=evaluated, seconds=seconds, disk=TEXT_BYTES * evaluated)
+    count = checkpoint_count(config)
+    rows = config.max_steps * config.prompts_per_step * config.num_generations
+    sampled = rows * config.max_completion_length
+    trained = rows * (config.max_prompt_length + config.max_completion_length)
+    evaluated = sum(map(evaluation_tokens, evaluations)) * (count if checkpoints == "all" else 1)
+    # passes without gradient: old log-probabilities, reference, recomputed activations
+    extra = (config.precision == "bf16") + (config.beta > 0) + config.gradient_checkpointing
+    seconds = (
+        2 * parameters * (sampled + evaluated) / SAMPLING
+        + (6 + 2 * extra) * parameters * trained / TRAINING
+    ) / CARD_FLOPS
+    # float32 weights of every checkpoint; Adam's two moments of the last ones and the one written
+    states = min(count, STATES) if config.max_steps else 0
+    disk = 4 * parameters * count + 8 * parameters * states + TEXT_BYTES * (sampled + evaluated)
+    return Cost(sampled, trained, evaluated, seconds, disk)
+
+
+def memory_bytes(config: RunConfig, evaluations: Sequence[EvalSettings]) -> tuple[int, int]:
+    """GPU memory in bytes: (float32 weights, gradients, Adam, reference: 16 or 20 a parameter;
+    keys and values of the rows that are sampled at once). Activations come on top."""
+    size = SIZES[config.model]
+    weights = (16 if config.max_steps else 4) + (4 if config.beta and config.max_steps else 0)
+    tokens = [
+        e.batch_prompts * e.samples * (config.max_prompt_length + e.max_completion_length)
+        for e in evaluations
+    ]
+    if config.max_steps:
+        rows = config.prompts_per_step * config.num_generations
+        tokens.append(rows * (config.max_prompt_length + config.max_completion_length))
+    return weights * size.parameters, size.cache_bytes * max(tokens)

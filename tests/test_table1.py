@@ -1,0 +1,180 @@
+"""Tables of several models and benchmarks from a store of made-up runs."""
+
+import pytest
+from test_memory_r_tables import put
+
+from paperlib.experiments import rows, variants
+from paperlib.experiments.recipes import eval_settings, recipe
+from paperlib.experiments.store import Store
+from paperlib.report import table1
+from paperlib.report.accuracy_curves import accuracy_panels, checkpoint_accuracy
+from paperlib.report.meds_figures import passk, passk_curves
+from paperlib.report.memory_r_tables import memory_r_table2
+from paperlib.report.render import to_markdown
+
+QWEN, LLAMA = "Qwen/Qwen2.5-0.5B-Instruct", "meta-llama/Llama-3.2-1B-Instruct"
+
+
+def answers(settings, *rights):
+    """One problem a task of the evaluation; ``rights``: how many of its samples are right."""
+    tasks, n = settings.task.split("+"), settings.samples
+    levels = tasks if len(tasks) > 1 else [None]
+    return [
+        {"id": f"{level}-{i}", "level": level, "n": n, "correct": right, "truncated": 0,
+         "responses": ["t"] * n, "grades": [1] * right + [0] * (n - right)}
+        for i, (level, right) in enumerate(zip(levels, rights, strict=True))
+    ]  # fmt: skip
+
+
+def complete(run, paper, model, by_step, *, greedy=()):
+    """A finished run whose test results are ``by_step``; its first checkpoint validates best."""
+    test, validation = (
+        eval_settings(paper, run.config.profile, s, model=model) for s in ("test", "validation")
+    )
+    order = {step: i for i, step in enumerate(by_step)}
+    evaluations = [
+        (test, {step: answers(test, *rights) for step, rights in by_step.items()}),
+        (validation, {step: answers(validation, 2 - min(i, 2)) for step, i in order.items()}),
+    ]
+    if greedy:
+        settings = eval_settings(paper, run.config.profile, "test", greedy=True, model=model)
+        evaluations.append((settings, {list(by_step)[-1]: answers(settings, *greedy)}))
+    return put(run, list(by_step), evaluations)
+
+
+def columns(table):
+    """Heading -> place of the column."""
+    return {(c.group, c.name): i for i, c in enumerate(table.columns)}
+
+
+@pytest.fixture
+def two_models(tmp_path):
+    """R1, seed 0, of Qwen and of Llama in the profile paper, and Qwen's Base."""
+    store = Store(tmp_path)
+    runs = {m: rows.table1_runs("memory_r", "paper", "paper", (0,), store, m)
+            for m in (QWEN, LLAMA)}  # fmt: skip
+    complete(runs[QWEN]["Base"][0], "memory_r", QWEN, {0: (2, 2, 0)})
+    complete(runs[QWEN]["R1"][0], "memory_r", QWEN, {400: (2, 0, 0), 467: (3, 2, 1)},
+             greedy=(1, 0, 0))  # fmt: skip
+    complete(runs[LLAMA]["R1"][0], "memory_r", LLAMA, {467: (4, 0, 0)})
+    return store, runs
+
+
+def test_a_block_of_rows_a_model_and_a_column_a_benchmark(two_models):
+    store, _ = two_models
+    table = table1.memory_r_table1("paper", "paper", (0,), store, (QWEN, LLAMA))
+    assert list(dict.fromkeys(row.group for row in table.rows)) == [
+        "Qwen2.5-0.5B-Instruct, temperature 1", "Qwen2.5-0.5B-Instruct, greedy",
+        "Llama-3.2-1B-Instruct, temperature 1", "Llama-3.2-1B-Instruct, greedy",
+    ]  # fmt: skip
+    place = columns(table)
+    assert list(dict.fromkeys(group for group, _ in place)) == [
+        "GSM8K", "MATH-500", "AIME24", "Average"
+    ]
+    cells = {(row.group.split("-")[0], row.group.split(", ")[1], row.label): row.cells
+             for row in table.rows}  # fmt: skip
+    r1 = cells["Qwen2.5", "temperature 1", "R1"]
+    assert [r1[place[name, "last"]].values for name in ("GSM8K", "MATH-500", "AIME24")] == [
+        (75.0,), (50.0,), (25.0,)
+    ]
+    assert r1[place["Average", "last"]].values == (50.0,)
+    assert r1[place["GSM8K", "best"]].values == (50.0,)  # what validation chose
+    assert cells["Qwen2.5", "greedy", "R1"][place["GSM8K", "last"]].values == (100.0,)
+    base = cells["Qwen2.5", "temperature 1", "Base"]
+    assert base[place["GSM8K", "last"]].values == (50.0,) and base[place["GSM8K", "best"]] is None
+    assert cells["Llama", "temperature 1", "R1"][place["GSM8K", "last"]].values == (100.0,)
+    assert cells["Llama", "temperature 1", "Base"][place["GSM8K", "last"]].text(1) == "missing"
+    text = to_markdown(table)
+    assert "| Model, decoding | Method | GSM8K: last |" in text
+    assert "GSM8K (1319), MATH-500 (500), AIME24 (30); the average weighs" in text
+    assert "tiny world" not in text and "3 runs, config hashes" in text
+
+
+def test_without_a_choice_the_profile_decides_on_the_models(tmp_path):
+    table = table1.meds_table1("paper", "paper", (0,), Store(tmp_path))
+    groups = list(dict.fromkeys(row.group for row in table.rows))
+    assert groups[::3] == ["Qwen3-1.7B, last", "Qwen3-8B, last", "Qwen2.5-Math-7B, last"]
+    assert [c.name for c in table.columns[:2]] == ["pass@1", "pass@128"]
+    assert [c.group for c in table.columns[::2]] == [
+        "AIME24", "AMC23", "MATH-500", "Minerva", "OlympiadBench", "Average"
+    ]  # fmt: skip
+
+
+def test_one_benchmark_has_one_column_whatever_its_own_levels(tmp_path):
+    store = Store(tmp_path)
+    run = store.run(recipe("meds", "GRPO", "laptop", 0))
+    complete(run, "meds", None, {24: (1,), 48: (2,)})
+    table = table1.meds_table1("laptop", "paper", (0,), store)
+    assert [(c.group, c.name) for c in table.columns] == [
+        ("GSM8K subset", "pass@1"), ("GSM8K subset", "pass@4")
+    ]
+    grpo = next(row for row in table.rows if row.label == "GRPO")
+    assert grpo.group == "SmolLM2-135M-Instruct, last"
+    assert [cell.values for cell in grpo.cells] == [(50.0,), (100.0,)]
+
+
+def test_claims_are_about_the_papers_models_where_the_profile_has_them(two_models):
+    _, runs = two_models
+    tests = {m: eval_settings("memory_r", "paper", "test", model=m) for m in runs}
+
+    def compare(claimed, **more):
+        return table1.compare(runs, tests, "R1 - Base", "R1", "Base", claimed=claimed, **more)
+
+    (found,), text = compare(("Qwen", "Falcon"), level="paperlib_gsm8k")
+    assert found.mean == 25.0
+    assert text == "Qwen2.5-0.5B-Instruct: R1 - Base: +25.0 points (one seed, no interval)"
+    (both, missing), text = compare(("SmolLM2",))  # none of the runs': all of them
+    assert both.mean == pytest.approx(50 - 100 / 3) and missing is None
+    assert text.endswith("; Llama-3.2-1B-Instruct: missing")
+    alone = {QWEN: runs[QWEN]}
+    assert table1.compare(alone, tests, "x", "R1", "Base")[1].startswith("x: +16.7")  # no name
+
+
+def test_table_2_shows_the_authors_policy_and_the_printed_numbers_beside_ours(tmp_path):
+    runs = rows.k_runs("paper", "paper", (0, 1), Store(tmp_path))
+    assert len(runs) == 5 and len(runs[variants.AUTHORS]) == 1
+    (authors,) = runs[variants.AUTHORS]
+    assert (authors.config.max_steps, authors.config.terms) == (0, ())
+    assert authors.config.model.endswith("::Qwen2.5-0.5B-Open-R1-GRPOmemory_combine-20-2000-0")
+    test = variants.small_data_settings("paper", "test")
+    put(authors, (0,), [(test, {0: answers(test, 3, 1, 0)})])
+    table = memory_r_table2(runs, "paper", "paper")
+    place = columns(table)
+    found = {(row.group, row.label): row.cells for row in table.rows}
+    ours = found["measured here", "Authors' weights, K = 20"]
+    assert ours[place["GSM8K", "last"]].values == (75.0,) and ours[place["GSM8K", "best"]] is None
+    assert found["measured here", "K = 20"][place["GSM8K", "best"]].text(1) == "missing"
+    printed = found["as printed", "K = 20"]
+    assert printed[place["MATH-500", "last"]].text(1) == "25.3 ± 0.6"
+    assert printed[place["MATH-500", "max"]] is None and printed[place["Average", "last"]] is None
+    assert [row.label for row in table.rows if row.group == "as printed"] == [
+        "K = 1", "K = 10", "K = 20", "K = 30"
+    ]
+
+
+@pytest.mark.parametrize(("profile", "panels"), [("laptop", 1), ("paper", 4)])
+def test_fig2_has_a_panel_for_each_of_the_profiles_columns(profile, panels, tmp_path):
+    store = Store(tmp_path)
+    test = eval_settings("memory_r", profile, "test")
+    rights = (1,) * (panels - 1 or 1)
+    run = store.run(recipe("memory_r", "R1", profile, 0))
+    base = store.run(recipe("memory_r", "Base", profile, 0))
+    put(run, (5,), [(test, {5: answers(test, *rights)})])
+    put(base, (0,), [(test, {0: answers(test, *rights)})])
+    figure = accuracy_panels(checkpoint_accuracy({"R1": [run]}, base, test))
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    assert len(titles) == panels and titles[-1] == "Average"
+    assert figure.axes[-1].texts  # the note keeps a place of its own
+
+
+@pytest.mark.parametrize(("profile", "panels"), [("laptop", 1), ("paper", 6)])
+def test_fig4_has_a_panel_for_each_of_the_profiles_columns(profile, panels):
+    test = eval_settings("meds", profile, "test")
+    result = {"settings": test.to_dict(), "problems": answers(test, *(1,) * (panels - 1 or 1))}
+    results = {m: {0: result} for m in ("Base", "DAPO", "MEDS")}
+    figure = passk(passk_curves(results, 4))
+    titles = [ax.get_title().split(" (")[0] for ax in figure.axes if ax.get_title()]
+    assert titles[panels - 1 :] == ["Average", "Average: MEDS less rival"]
+    assert titles[: panels - 1] == ["AIME24", "AMC23", "MATH-500", "Minerva", "OlympiadBench"][
+        : panels - 1
+    ]
