@@ -5,6 +5,8 @@ from collections import Counter
 
 import pytest
 
+from paperlib.errors import UserError
+from paperlib.tasks.data import Problem
 from paperlib.tasks.grading import extract_answer
 from paperlib.tasks.tiny.problems import (
     LEVELS,
@@ -36,6 +38,10 @@ def test_splits_are_disjoint_and_levels_even():
         assert all(len(p.steps) == p.level for p in tiny_split(split))
     assert 120 <= len(tiny_split("tiny-train")) <= 160
     assert tiny_problem("tiny-test-007") == tiny_split("tiny-test")[7]
+    with pytest.raises(UserError, match="none of the tiny world"):
+        tiny_problem("gsm8k-test-7")
+    with pytest.raises(UserError, match="none of the tiny world"):
+        diagnose(Problem("gsm8k-test-7", "2 + 2?", "4"), "<answer>5</answer>")
 
 
 def test_problem_texts_are_frozen():

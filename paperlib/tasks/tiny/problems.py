@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 from functools import cache
 
+from paperlib.errors import UserError
 from paperlib.tasks.data import Problem
 
 LEVELS = (1, 2, 3, 4)
@@ -112,7 +113,12 @@ def tiny_split(split: str) -> list[TinyProblem]:
 
 
 def tiny_problem(problem_id: str) -> TinyProblem:
-    """The problem with this id, from any split."""
+    """The problem with this id, from any split. Raises UserError if it is none of the tiny world."""
+    if problem_id not in _by_id():
+        raise UserError(
+            f"problem {problem_id!r} is none of the tiny world; the analyses that need each "
+            "answer's true error category work there only"
+        )
     return _by_id()[problem_id]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import re
 
+from paperlib.errors import UserError
 from paperlib.tasks.grading import extract_answer, grade
 from paperlib.tasks.tiny.problems import THINGS, TinyProblem, apply
 
@@ -135,7 +136,16 @@ def diagnose(problem: TinyProblem, completion: str) -> str:
 
     Exact for planted errors: the numbers of a problem all differ, so the first step that leaves
     the true chain shows which habit made it.
+
+    Raises:
+        UserError: a problem of another world, whose chain of steps nobody knows.
     """
+    if not isinstance(problem, TinyProblem):
+        raise UserError(
+            f"problem {problem.id!r} is none of the tiny world, and only there is the error "
+            "category of an answer known exactly; elsewhere an LLM can annotate "
+            "(paperlib.evaluation.annotate)"
+        )
     if grade(completion, problem.answer):
         return "correct"
     answer = extract_answer(completion)
