@@ -113,7 +113,7 @@ def tiny_split(split: str) -> list[TinyProblem]:
 
 
 def tiny_problem(problem_id: str) -> TinyProblem:
-    """The problem with this id, from any split. Raises UserError if it is none of the tiny world."""
+    """The problem with this id, from any split; a UserError if it is none of the tiny world."""
     if problem_id not in _by_id():
         raise UserError(
             f"problem {problem_id!r} is none of the tiny world; the analyses that need each "
