@@ -43,7 +43,7 @@ lint: setup ## check the style of code and notebooks
 	@$(PY) -m ruff check .
 
 unit: setup ## the unit tests
-	@$(PY) -m pytest -q
+	@$(PY) -m pytest -q -n auto --dist loadfile
 
 smoke: setup ## execute every notebook with PROFILE=smoke, from nothing
 	@rm -rf build/smoke-runs figures/smoke executed/smoke

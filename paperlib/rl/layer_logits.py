@@ -14,33 +14,37 @@ import torch
 from torch import Tensor
 
 from paperlib.errors import UserError, check_choice
+from paperlib.rl.policy import scale_logits
 from paperlib.tasks.grading import find_answer
 
 READINGS = ("normed", "raw")
+LAYERS = ("layers", "h")  # Llama and most others; GPT-2, Falcon, Bloom
+NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")  # most; Phi; GPT-NeoX; GPT-2
 
 
 class LayerTrace:
     """While open, follows a model's forward passes.
 
     Args:
-        model: a Llama, Qwen2 or Qwen3 style decoder, tied or untied.
+        model: a decoder, tied or untied, that has its layers and its final norm under one of the
+            usual names (:data:`LAYERS`, :data:`NORMS`).
         reading: "normed" is the logit lens, final norm then unembedding; "raw" is the released
             code, the unembedding of the raw hidden state, where only the last layer is normed.
 
     Raises:
-        UserError: unknown reading, or a model without ``layers`` and ``norm``.
+        UserError: unknown reading, or a model without such layers and norm.
     """
 
     def __init__(self, model: Any, reading: str) -> None:
         check_choice("layer logit reading", reading, READINGS)
-        decoder = model.base_model
-        if not hasattr(decoder, "layers") or not hasattr(decoder, "norm"):
+        parts = dict(model.base_model.named_children())
+        layers, norm = ([parts[n] for n in names if n in parts] for names in (LAYERS, NORMS))
+        if not layers or not norm:
             raise UserError(
-                f"{type(model).__name__} has no decoder layers and final norm where Llama, Qwen2 "
-                "and Qwen3 have them (base_model.layers, base_model.norm); MEDS needs both"
+                f"{type(model).__name__} has no decoder layers ({', '.join(LAYERS)}) and final "
+                f"norm ({', '.join(NORMS)}) in its base_model; MEDS needs both"
             )
-        self._layers, self._norm = decoder.layers, decoder.norm
-        self._unembedding = model.get_output_embeddings().weight
+        self._model, self._layers, self._norm = model, layers[0], norm[0]
         self._reading = reading
         self._hidden: list[Tensor] = [torch.empty(0)] * len(self._layers)
         self._hooks: list[Any] = []
@@ -71,7 +75,25 @@ class LayerTrace:
         normed = self._norm(hidden)
         if self._reading == "raw":
             normed = torch.cat([hidden[:, :-1], normed[:, -1:]], 1)
-        return (normed * self._unembedding[tokens][:, None]).sum(-1).float()
+        head = self._model.get_output_embeddings()
+        logits = (normed * head.weight[tokens][:, None]).sum(-1)
+        if getattr(head, "bias", None) is not None:  # Phi
+            logits = logits + head.bias[tokens][:, None]
+        return scale_logits(self._model, logits).float()
+
+    def check(self, logits: Tensor) -> None:
+        """Raise UserError unless the last layer gives ``[rows, vocabulary]``, the model's own
+        logits, as it does wherever the final norm sees the last layer's output alone."""
+        own, tokens = logits.max(-1)
+        last = self.logits(tokens)[:, -1]
+        if last.shape != own.shape or not torch.allclose(
+            last, own.float(), rtol=1e-2, atol=1e-2, equal_nan=True  # NaN is the sampler's to tell
+        ):
+            raise UserError(
+                f"{type(self._model).__name__}: the last layer's logits are not the model's own; "
+                "MEDS needs a model that applies its final norm and unembedding to the last "
+                "layer's output, as Llama, Qwen2 and Qwen3 do"
+            )
 
 
 def answer_token(tokenizer: Any, ids: list[int], completion: str, position: str) -> int | None:

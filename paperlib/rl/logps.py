@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
 from paperlib.rl.padding import left_padded
+from paperlib.rl.policy import scale_logits
 
 
 def micro_batches(
@@ -53,14 +54,15 @@ def completion_logps(
     completion_ids: list[list[int]],
     *,
     temperature: float,
-    chunk_tokens: int = 4096,
+    chunk_tokens: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probability and entropy of every completion token, given what stands before it.
 
     Each distinct prompt runs once, and its keys and values serve all its completions, with
     gradient: a group of 16 pays for its prompt once. The unembedding runs only where a completion
-    token is predicted, ``chunk_tokens`` at a time, and is computed again in the backward pass, so
-    that logits for all tokens never exist at once.
+    token is predicted, ``chunk_tokens`` at a time (at most 4,096, and at most 2^26 logits: 268 MB
+    for each copy of them), and is computed again in the backward pass, so that logits for all
+    tokens never exist at once.
 
     Args:
         model: a causal LM that passed :func:`check_head`, in whatever mode it is.
@@ -88,9 +90,10 @@ def completion_logps(
     predictors = forward(model, prompt_ids, completion_ids, targets, mask)[row, offset]
     wanted = targets[row, offset]  # [tokens]
 
-    head = model.get_output_embeddings()
+    if chunk_tokens is None:
+        chunk_tokens = min(4096, 2**26 // model.get_output_embeddings().weight.shape[0])
     chunks = [
-        checkpoint(_score, head, h, w, temperature, use_reentrant=False)
+        checkpoint(_score, model, h, w, temperature, use_reentrant=False)
         for h, w in zip(predictors.split(chunk_tokens), wanted.split(chunk_tokens), strict=True)
     ]
     logps, entropy = (torch.cat(parts) for parts in zip(*chunks, strict=True))
@@ -150,10 +153,10 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
 
 
 def _score(
-    head: nn.Module, hidden: Tensor, wanted: Tensor, temperature: float
+    model: PreTrainedModel, hidden: Tensor, wanted: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """``[tokens, hidden]``, ``[tokens]`` -> log-probability and entropy, ``[tokens]`` float32."""
-    logits = head(hidden).float() / temperature
+    logits = scale_logits(model, model.get_output_embeddings()(hidden)).float() / temperature
     logps = torch.log_softmax(logits, -1)
     with torch.no_grad():
         entropy = -(logps.exp() * logps).sum(-1)
@@ -170,13 +173,19 @@ def _pad(rows: list[list[int]], width: int) -> Tensor:
 
 @torch.no_grad()
 def check_head(model: PreTrainedModel) -> None:
-    """Check that the model's logits are its unembedding applied to its decoder's output.
+    """Check that the model's logits are its unembedding applied to its decoder's output, scaled
+    and capped as :func:`~paperlib.rl.policy.scale_logits` does it.
 
-    :func:`completion_logps` relies on it; soft-capping or a logit scale would break it silently.
+    :func:`completion_logps` relies on it; anything else would break it silently.
 
     Raises:
         UserError: they differ; names the model class and the largest difference.
     """
+    if model.base_model is model or model.get_output_embeddings() is None:
+        raise UserError(
+            f"{type(model).__name__} does not name its decoder (base_model) and unembedding; "
+            "valid: causal LMs such as Llama, Qwen2, Qwen3, Gemma, Cohere or Granite"
+        )
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = torch.randint(vocabulary, (1, 8), generator=generator).to(model.device)
@@ -185,7 +194,7 @@ def check_head(model: PreTrainedModel) -> None:
     try:
         expected = model(input_ids=ids, use_cache=False).logits.float()
         hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        logits = model.get_output_embeddings()(hidden).float()
+        logits = scale_logits(model, model.get_output_embeddings()(hidden)).float()
     finally:
         model.train(was_training)
     difference = float((logits - expected).abs().max())
@@ -193,6 +202,6 @@ def check_head(model: PreTrainedModel) -> None:
     if not difference <= tolerance:
         raise UserError(
             f"{type(model).__name__}: logits differ from unembedding(decoder(ids)) by up to "
-            f"{difference:.3g}, so it scales or caps its logits; valid: causal LMs whose logits "
-            "are a linear map of the last hidden state, such as Llama, Qwen2 or Qwen3"
+            f"{difference:.3g}, so it does to its logits what paperlib does not know; valid: "
+            "causal LMs such as Llama, Qwen2, Qwen3, Gemma, Cohere or Granite"
         )

