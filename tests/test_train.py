@@ -345,7 +345,7 @@ def test_a_broken_term_is_named_with_its_step(tmp_path, returns, says):
     ({"max_prompt_length": 10}, "8 of them over max_prompt_length = 10"),
     ({"model": "no-such-model"}, "cannot load model 'no-such-model'"),
     ({"dataset": "gsm9k"}, "unknown data set 'gsm9k'; valid: tiny-test"),
-    ({"prompt": "tag"}, "unknown prompt 'tag'; valid: tags, think, boxed"),
+    ({"prompt": "tag"}, "unknown prompt 'tag'; valid: tags, tags-oneshot, think, boxed"),
 ])
 def test_bad_settings_are_named_before_any_work(tmp_path, changes, says):
     with pytest.raises(UserError) as error:
