@@ -20,24 +20,21 @@ from __future__ import annotations
 
 import re
 
+from paperlib.tasks.grading import strict_answer
+
 _SOFT = re.compile(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>")
 _STRICT = re.compile(r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$")
 
 
-def _section(completion: str, tag: str) -> str:
-    """Text after the last opening tag, up to the first closing tag behind it, stripped."""
-    after = completion.rpartition(f"<{tag}>")[2]
-    return after.partition(f"</{tag}>")[0].strip()
-
-
 def answer_text(completion: str) -> str:
     """The answer; without an ``<answer>`` tag the whole completion up to any ``</answer>``."""
-    return _section(completion, "answer")
+    return strict_answer(completion)
 
 
 def reasoning_text(completion: str) -> str:
     """The reasoning, which the released memories store; without a tag the whole completion."""
-    return _section(completion, "reasoning")
+    after = completion.rpartition("<reasoning>")[2]
+    return after.partition("</reasoning>")[0].strip()
 
 
 def correctness(completion: str, gold: str) -> float:

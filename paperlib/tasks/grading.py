@@ -168,7 +168,7 @@ def grade_all(completions: list[str], golds: list[str], mode: str = "math") -> l
     open_pairs: list[tuple[int, str, str]] = []
     for completion, gold in zip(completions, golds, strict=True):
         if mode == "strict":
-            verdicts.append(_strict_answer(completion) == gold)
+            verdicts.append(strict_answer(completion) == gold)
             continue
         answer = extract_answer(completion)
         if mode == "extractive":
@@ -208,7 +208,7 @@ def gold_answer(gold: str) -> str:
     return gold
 
 
-def _strict_answer(completion: str) -> str:
+def strict_answer(completion: str) -> str:
     """The released rule: after the last ``<answer>``, up to ``</answer>``; else everything."""
     return completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
