@@ -84,6 +84,16 @@ def test_a_killed_worker_is_replaced():
     assert workers and grade(r"\boxed{q+q}", "2q")
 
 
+def test_a_module_in_the_working_folder_is_not_run(tmp_path, monkeypatch):
+    (tmp_path / "sympy.py").write_text("raise SystemExit('the wrong sympy')")
+    (tmp_path / "paperlib.py").write_text("raise SystemExit('the wrong paperlib')")
+    monkeypatch.chdir(tmp_path)
+    worker = symbolic._start()
+    assert worker.poll() is None
+    worker.kill()
+    worker.wait()
+
+
 def test_the_worker_compares_numbers_by_relative_error():
     same = symbolic_worker.same
     assert same(r"\sqrt{2}", "1.414214") and not same(r"\sqrt{2}", "1.4142")

@@ -43,6 +43,7 @@ class Worker:
                 [sys.executable, "-c", "from paperlib.experiments.workers import main; main()"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                 env={**os.environ, **dict.fromkeys(names, str(first.threads)), "PYTHONPATH": path,
+                     "PYTHONSAFEPATH": "1",  # not what lies in the working folder
                      "PAPERLIB_PROGRESS": "0"},
             )
         os.set_blocking(self.process.stdout.fileno(), False)

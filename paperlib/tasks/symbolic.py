@@ -188,7 +188,7 @@ def _start() -> subprocess.Popen:
     worker = subprocess.Popen(
         [sys.executable, "-c", "from paperlib.tasks.symbolic_worker import main; main()"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},  # nothing of the folder's
     )
     if worker.stdout.readline().strip() != "ready":
         worker.kill()
