@@ -105,7 +105,10 @@ class Run:
         with self._locked():
             if self._checked_status() != "complete":  # nobody finished it while we waited
                 from paperlib.evaluation.collapse import CollapseWatch
-                from paperlib.rl.train import train
+                if self.config.engine == "trl":
+                    from paperlib.rl.trl_engine import train
+                else:
+                    from paperlib.rl.train import train
 
                 train(self.config, self.folder, **{"watch": CollapseWatch(), **train_kwargs})
         return self

@@ -61,6 +61,10 @@ def train(
     folder = Path(folder)
     if (folder / "complete.json").exists():
         return
+    if config.engine != "ours":
+        raise UserError(
+            f"engine is {config.engine!r}; such a run is trained by paperlib.rl.trl_engine.train"
+        )
     place = resolve_device(device)
     check_precision(config.precision, place)
     problems = load_problems(config.dataset)
