@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,11 @@ from paperlib.rl.checkpoint import (
     seal,
 )  # fmt: skip
 from paperlib.rl.config import RunConfig
-from paperlib.rl.layer_logits import LayerTrace, answer_token
 from paperlib.rl.logs import RunLog, rollout_metrics, write_rollouts
-from paperlib.rl.objective import groups_without_spread, learning_rate_factor
+from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.train import advantages_of, seed_everything
-from paperlib.rl.trl_rewards import layer_logits_of
+from paperlib.rl.trl_batches import COLUMNS, deal, keep_groups
+from paperlib.rl.trl_layers import AnswerLogits
 from paperlib.rl.trl_settings import oversampling
 from paperlib.tasks.grading import grade_all
 from paperlib.tasks.prompts import build_prompt
@@ -47,11 +48,6 @@ OVERRIDDEN = (
     "_generate", "_tokenize_prompts", "_get_per_token_logps_and_entropies", "_calculate_rewards",
     "_compute_loss", "_clip_grad_norm", "_save_checkpoint", "create_model_card",
 )  # fmt: skip
-# columns of a generation batch, and whether they are padded on the left
-COLUMNS = {
-    "prompt_ids": True, "prompt_mask": True, "completion_ids": False, "completion_mask": False,
-    "old_per_token_logps": False, "ref_per_token_logps": False,
-}  # fmt: skip
 TOKEN_MEANS = {  # our name of a metric: TRL's
     "entropy": "entropy", "kl": "kl", "clip_low": "clip_ratio/low_mean",
     "clip_high": "clip_ratio/high_mean",
@@ -80,9 +76,7 @@ class TermsTrainer(GRPOTrainer):
         self.empty_steps, self.earlier_seconds, self.began = 0, 0.0, time.time()
         self.open_log: Callable[[int], RunLog] | None = None  # of the last step that is done
         self.log_file: RunLog | None = None
-        asking = next((t for t in terms if getattr(t, "needs_layer_logits", False)), None)
-        self.reading = asking.settings if asking else None
-        self._traced: np.ndarray | None = None
+        self.asking = next((t for t in terms if getattr(t, "needs_layer_logits", False)), None)
         super().__init__(reward_funcs=raw_accuracy, **trainer)
         self.add_callback(_StepEnd(self))
 
@@ -140,8 +134,11 @@ class TermsTrainer(GRPOTrainer):
 
     def _generate(self, prompts):
         out = super()._generate(prompts)
-        self._prompt_ids, self._completion_ids, self._completions = out[0], out[1], out[3]
-        self._traced = None
+        if self.asking and self.model.training:
+            prompt_ids, completion_ids, _, completions, *_ = out
+            self._answers = AnswerLogits(
+                self, self.asking.settings, prompt_ids, completion_ids, completions
+            )
         return out
 
     def _prepare_inputs(self, generation_batch):
@@ -152,7 +149,11 @@ class TermsTrainer(GRPOTrainer):
             began = time.perf_counter()
             self.metrics = {}
             rows = self._generate_and_score_completions(generation_batch)
-            self._buffered_inputs = self._deal(rows)
+            self._buffered_inputs, self._real_rows = deal(
+                self.config, rows, self._kept, self._advantages,
+                micro_batch=self.args.per_device_train_batch_size,
+                process=self.accelerator.process_index, processes=self.accelerator.num_processes,
+            )
             self._sums: Counter[str] = Counter()
             self._norms: list[float] = []
             self._losses = torch.zeros((), device=self.accelerator.device)
@@ -174,40 +175,6 @@ class TermsTrainer(GRPOTrainer):
                 rows[name] = self.accelerator.gather(padded).cpu()
         return rows
 
-    def _deal(self, rows: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """The kept rows as this process's micro-batches, in the order in which they are used.
-
-        The kept groups are cut into mini-batches as our loop does it. Where dynamic sampling kept
-        too few to fill one, rows without any token to learn from make up the size.
-        """
-        config, args = self.config, self.args
-        groups = self._kept.reshape(-1, config.num_generations)
-        each = -(-len(groups) // config.mini_batches)
-        capacity = args.generation_batch_size // config.mini_batches
-        here, world = self.accelerator.process_index, self.accelerator.num_processes
-        width = args.per_device_train_batch_size
-        dealt = []
-        self._window_rows = []
-        for window in range(config.mini_batches):
-            real = groups[window * each : (window + 1) * each].flatten()
-            self._window_rows.append(len(real))
-            chosen = torch.cat([real, real.new_zeros(capacity - len(real))])
-            advantages = torch.zeros(capacity)
-            advantages[: len(real)] = self._advantages[real]
-            mask = rows["completion_mask"][chosen].clone()
-            mask[len(real) :] = 0
-            tokens = mask.sum()
-            for part in torch.arange(capacity).split(width * world):
-                mine = part[here * width : (here + 1) * width]
-                batch = {name: column[chosen[mine]] for name, column in rows.items()}
-                batch |= {"completion_mask": mask[mine], "advantages": advantages[mine]}
-                batch = _trimmed(batch)
-                # TRL divides this by the number of mini-batches: its unit is the whole batch
-                batch["num_items_in_batch"] = tokens * config.mini_batches
-                batch["tokens"] = mask[part].sum()
-                dealt.append(batch)
-        return dealt
-
     # -- rewards -------------------------------------------------------------------------------
 
     def _get_per_token_logps_and_entropies(
@@ -216,53 +183,11 @@ class TermsTrainer(GRPOTrainer):
         """Where TRL computes the sampling policy's logps, the layer logits come with them."""
         compute = super()._get_per_token_logps_and_entropies
         policy = model is self.model and self.model.training and not torch.is_grad_enabled()
-        if self.reading is None or not policy:
-            return compute(
-                model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **kwargs
-            )
-        found, tokens = self._answer_tokens()
-        columns = input_ids.shape[1] - logits_to_keep + torch.tensor([max(at, 0) for at in found])
-        logps, logits = [], []
-        head = self.model.get_output_embeddings()
-        with LayerTrace(self.model, self.reading.logit) as trace:
-            for rows in torch.arange(len(input_ids)).split(batch_size or len(input_ids)):
-                trace.columns = columns[rows].to(input_ids.device) - 1  # what predicts the token
-                logps.append(compute(
-                    model, input_ids[rows], attention_mask[rows], logits_to_keep, **kwargs
-                )[0])
-                with self._dist.gather_params([head.weight]):
-                    logits.append(trace.logits(tokens[rows].to(input_ids.device)).cpu())
-        self._traced = torch.cat(logits).numpy()
-        self._traced[[at < 0 for at in found]] = np.nan
-        return torch.cat(logps), None, None
-
-    def _answer_tokens(self) -> tuple[list[int], Tensor]:
-        """Place within its completion and id of the token that stands for each answer, -1 and 0
-        where there is none."""
-        found = [
-            answer_token(self.processing_class, ids, text, self.reading.position)
-            for ids, text in zip(self._completion_ids, self._completions, strict=True)
-        ]
-        ids = zip(self._completion_ids, found, strict=True)
-        tokens = torch.tensor([0 if at is None else row[at] for row, at in ids])
-        return [-1 if at is None else at for at in found], tokens
-
-    def _layer_logits(self, accuracy: Tensor) -> list[Any]:
-        """``[layers]`` for each completion here; of right ones only where it costs nothing."""
-        if self.reading is None:
-            return [None] * len(accuracy)
-        if self._traced is None:
-            found, _ = self._answer_tokens()
-            wrong = [i for i, at in enumerate(found) if at >= 0 and accuracy[i] < 0.5]
-            layers = self.model.config.get_text_config().num_hidden_layers
-            self._traced = np.full((len(found), layers), np.nan, dtype=np.float32)
-            if wrong:
-                self._traced[wrong] = layer_logits_of(
-                    self.model, [self._prompt_ids[i] for i in wrong],
-                    [self._completion_ids[i] for i in wrong], [found[i] for i in wrong],
-                    self.reading.logit, batch_size=self.args.per_device_train_batch_size,
-                ).numpy()
-        return list(self._traced)
+        if self.asking and policy:
+            compute = partial(self._answers.read_along, compute)
+        return compute(
+            model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **kwargs
+        )
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """The gathered column of raw accuracies; in training, of the summed reward terms.
@@ -276,7 +201,9 @@ class TermsTrainer(GRPOTrainer):
         began = time.perf_counter()
         failures = sum(gather_object([grading_failures.total() - failures]))
         first = self.accelerator.process_index * len(inputs)
-        features = self._layer_logits(column[first : first + len(inputs), 0])
+        features = [None] * len(inputs)
+        if self.asking:
+            features = self._answers.read(column[first : first + len(inputs), 0])
         ends = set(self.eos_token_ids)
         rows = gather_object([
             (x["id"], x["prompt"], x["answer"], text, len(ids), ids[-1] not in ends, logits)
@@ -284,7 +211,8 @@ class TermsTrainer(GRPOTrainer):
                 inputs, completions, completion_ids_list, features, strict=True)
         ])
         accuracy = column[:, 0].double().cpu()
-        self._keep(accuracy, failures)
+        self._kept, counts = keep_groups(self.config, accuracy)
+        self.metrics |= {**counts, "grading_failures": failures}
         self._advantages = torch.zeros(len(rows))
         if len(self._kept):
             kept = self._kept.tolist()
@@ -297,22 +225,6 @@ class TermsTrainer(GRPOTrainer):
         self.metrics["seconds/terms"] = time.perf_counter() - began
         return column
 
-    def _keep(self, accuracy: Tensor, failures: int) -> None:
-        """Choose the rows to train on, and count. Dynamic sampling: the first groups with spread
-        in raw accuracy."""
-        config = self.config
-        flat = torch.zeros(len(accuracy) // config.num_generations, dtype=torch.bool)
-        if config.dynamic_sampling:
-            flat = groups_without_spread(accuracy, config.num_generations)
-        groups = (~flat).nonzero()[: config.prompts_per_step, 0]
-        offsets = torch.arange(config.num_generations)
-        self._kept = (groups[:, None] * config.num_generations + offsets).flatten()
-        self.metrics |= {
-            "generation_batches": 1, "groups_drawn": len(flat), "groups_kept": len(groups),
-            "groups_dropped": int(flat.sum()), "accuracy_drawn": float(accuracy.mean()),
-            "grading_failures": failures,
-        }
-
     def _rollouts(self, rows: list[tuple], accuracy: np.ndarray) -> Rollouts:
         ids, questions, golds, texts, lengths, truncated, logits = zip(*rows, strict=True)
         return Rollouts(
@@ -320,7 +232,7 @@ class TermsTrainer(GRPOTrainer):
             problem_ids=list(ids), questions=list(questions), golds=list(golds),
             completions=list(texts), lengths=np.array(lengths), truncated=np.array(truncated),
             accuracy=accuracy, max_completion_length=self.config.max_completion_length,
-            layer_logits=None if self.reading is None else np.stack(logits),
+            layer_logits=np.stack(logits) if self.asking else None,
         )
 
     def _call_terms(self, rollouts: Rollouts) -> tuple[dict[str, np.ndarray], np.ndarray, Tensor]:
@@ -356,7 +268,7 @@ class TermsTrainer(GRPOTrainer):
             self._norms.append(float("nan") if norm is None else float(norm))
             return norm
         window = (self._step - 1) % self.args.steps_per_generation
-        rows = self._window_rows[window // self.args.gradient_accumulation_steps]
+        rows = self._real_rows[window // self.args.gradient_accumulation_steps]
         if rows and np.isfinite(float(norm)):
             self._norms.append(float(norm))
         else:
@@ -443,12 +355,3 @@ class _StepEnd(TrainerCallback):
             trainer.log_file.step(metrics)
         if trainer.empty_steps == trainer.config.max_empty_steps:
             control.should_save = control.should_training_stop = True
-
-
-def _trimmed(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A micro-batch without the columns in which no row has a token."""
-    starts = int(batch["prompt_mask"].sum(1).max())
-    ends = max(1, int(batch["completion_mask"].sum(1).max()))
-    wide = {name: (column[:, -starts:] if COLUMNS[name] else column[:, :ends])
-            for name, column in batch.items() if name in COLUMNS}  # fmt: skip
-    return {**batch, **wide}
