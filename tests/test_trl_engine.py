@@ -12,9 +12,13 @@ import trl
 from transformers import TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
+from paperlib.__main__ import build_parser, main
 from paperlib.errors import UserError
-from paperlib.experiments.recipes import METHODS, recipe
+from paperlib.experiments.plan import make_plan
+from paperlib.experiments.recipes import LAUNCH, METHODS, methods, recipe
+from paperlib.experiments.store import Store
 from paperlib.files import read_json, read_jsonl
+from paperlib.report import table1
 from paperlib.rl import trl_engine, trl_trainer
 from paperlib.rl.collect import make_stream
 from paperlib.rl.logs import GLOSSARY
@@ -22,7 +26,7 @@ from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.policy import load_policy
 from paperlib.rl.train import train as train_ours
 from paperlib.rl.trl_batches import deal, keep_groups
-from paperlib.rl.trl_settings import OVERSAMPLING, grpo_settings, machine_settings
+from paperlib.rl.trl_settings import LAUNCH_DIR, OVERSAMPLING, grpo_settings, machine_settings
 from paperlib.rl.trl_trainer import OVERRIDDEN, TermsTrainer
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt
@@ -152,6 +156,85 @@ def test_each_engine_refuses_the_other_ones_runs(tmp_path):
         train_ours(smoke(), tmp_path)
     with pytest.raises(UserError, match="engine is 'ours'"):
         trl_engine.make_trainer(replace(smoke(), engine="ours"), tmp_path)
+
+
+def test_recipes_of_an_engine():
+    assert methods("meds", "trl") == ("Base", "GRPO", "DAPO", "MEDS")
+    assert methods("memory_r", "trl") == METHODS["memory_r"]
+    ours, theirs = (recipe("meds", "MEDS", "tiny", 1, engine=e) for e in ("ours", "trl"))
+    assert replace(theirs, engine="ours") == ours and theirs.name != ours.name
+    assert "engine" not in ours.to_dict() and theirs.to_dict()["engine"] == "trl"
+    assert recipe("meds", "Base", "tiny", 1, engine="trl") == recipe("meds", "Base", "tiny", 0)
+    with pytest.raises(UserError, match="'GRPO w/ Entropy Adv': engine 'trl' has no entropy adv"):
+        recipe("meds", "GRPO w/ Entropy Adv", "tiny", 0, engine="trl")
+    with pytest.raises(UserError, match="unknown engine 'verl'"):
+        recipe("meds", "Base", "tiny", 0, engine="verl")
+
+
+def test_tables_name_the_engine_and_its_approximation(tmp_path):
+    store = Store(tmp_path)
+    table = table1.meds_table1("tiny", "paper", (0,), store, engine="trl")
+    assert table.title.startswith("MEDS Table 1, profile tiny, preset paper, engine trl:")
+    assert {row.label for row in table.rows} == {"Base", "GRPO", "DAPO", "MEDS"}
+    words = "Not in this table: GRPO w/ Entropy Adv, which engine trl refuses."
+    assert words in table.footer
+    ours = table1.meds_table1("tiny", "paper", (0,), store)
+    assert "engine" not in ours.title and len(ours.rows) > len(table.rows)
+    assert not any("refuses" in line for line in ours.footer)
+
+    runs = [store.run(recipe("meds", m, "tiny", 0, engine=e))
+            for m, e in (("DAPO", "trl"), ("GRPO", "trl"), ("MEDS", "ours"))]  # fmt: skip
+    lines = table1._engine_lines(runs)
+    assert lines[0] == "Engine: TRL in 2 of 3 runs."
+    assert lines[1].startswith("Approximation: in DAPO dynamic sampling is one draw of 2 times")
+    assert table1._engine_lines(runs[2:]) == ()
+
+
+@pytest.mark.parametrize("name", ["one_gpu", "eight_gpus_zero3", "eight_gpus_fsdp",
+                                  "eight_gpus_vllm"])  # fmt: skip
+def test_launch_files_are_accelerates(name):
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    path = LAUNCH_DIR / f"{name}.yaml"
+    settings = load_config_from_file(str(path))  # refuses keys that it does not know
+    assert settings.num_processes == (1 if name == "one_gpu" else 8)
+    kind = {"one_gpu": "NO", "eight_gpus_fsdp": "FSDP"}.get(name, "DEEPSPEED")
+    assert settings.distributed_type == kind
+    assert not settings.mixed_precision  # the recipe's
+    # the command in the file is one that the command line understands
+    words = path.read_text().partition("-m paperlib ")[2].partition("\ncompute")[0]
+    command = words.replace("#", " ").replace("\\", " ").split()
+    options = build_parser().parse_args(command)
+    config = recipe(options.paper, options.method, options.profile, 0, engine=options.engine)
+    assert config.engine == "trl" and options.vllm == (name == "eight_gpus_vllm")
+    grpo_settings(config, settings.num_processes)
+    assert {file for file, _, _ in LAUNCH.values()} <= {p.name for p in LAUNCH_DIR.iterdir()}
+
+
+def test_the_plan_names_the_launch_files(tmp_path):
+    plan = make_plan(["table1-meds"], "paper", "paper", (0,), Store(tmp_path), engine="trl")
+    file = LAUNCH_DIR / "eight_gpus_vllm.yaml"
+    assert f"MEDS on 8 GPU(s): accelerate launch --config_file {file} -m paperlib train" in (
+        plan.text
+    )
+    assert "GRPO w/ Entropy Adv" not in plan.text
+    assert not any("GPU memory" in line for line in plan.missing)  # 8 x 80 GB are enough
+
+
+def test_only_the_first_process_of_a_launcher_takes_the_lock(tmp_path, monkeypatch):
+    run = Store(tmp_path).run(smoke())
+    with run._locked():
+        monkeypatch.setenv("RANK", "3")
+        with run._locked():  # would wait for ever
+            assert (run.folder / "lock.json").exists()
+        assert (run.folder / "lock.json").exists()
+
+
+def test_vllm_is_refused_where_it_would_not_be_used(tmp_path, capsys):
+    arguments = "train --paper meds --method DAPO --profile smoke --vllm --runs".split()
+    assert main([*arguments, str(tmp_path)]) == 2
+    assert "--vllm is for --engine trl" in capsys.readouterr().err
+    assert machine_settings(smoke(), "cuda", 8, vllm=True)["vllm_max_model_length"] == 120
 
 
 # -- TRL's methods -----------------------------------------------------------------------------

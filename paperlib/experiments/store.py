@@ -192,7 +192,13 @@ class Run:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the run's lock; the system frees it when the process dies, however it dies."""
+        """Hold the run's lock; the system frees it when the process dies, however it dies.
+
+        Of the processes of one launcher the first holds it for all.
+        """
+        if int(os.environ.get("RANK", "0")):
+            yield
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / "lock")
         holder = self.folder / "lock.json"  # for people; only the lock itself counts

@@ -65,7 +65,7 @@ def train(
     kind = resolve_device(device).type
     trainer = make_trainer(config, folder, kind, vllm=vllm)
     if trainer.is_world_process_zero():
-        open_folder(config, folder, kind)
+        open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
         trainer.open_log = lambda start: RunLog(
             folder, start, config.max_steps, progress=progress, watch=watch
         )
@@ -101,6 +101,10 @@ def make_trainer(
     """
     if config.engine != "trl":
         raise UserError(f"engine is {config.engine!r}; this one trains 'trl'")
+    if config.beta and "::" in config.model:
+        raise UserError(
+            f"TRL loads the reference model by its name, and knows no subfolder ({config.model!r})"
+        )
     problems = load_problems(config.dataset)
     terms = reward_terms(config)
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by the launcher
@@ -116,13 +120,29 @@ def make_trainer(
     stream = make_stream(config, problems, tokenizer)
     order = stream.next(config.max_steps * config.prompts_per_step * oversampling(config))
     chosen = [stream.problems[i] for i in order]
-    trainer = TermsTrainer(
-        config, terms, folder, len(stream.problems), model=model, args=args,
-        processing_class=tokenizer,
-        train_dataset=Dataset.from_dict({
-            "prompt": [p.question for p in chosen], "id": [p.id for p in chosen],
-            "answer": [p.answer for p in chosen],
-        }),
-    )
+    data = {"prompt": [p.question for p in chosen], "id": [p.id for p in chosen],
+            "answer": [p.answer for p in chosen]}  # fmt: skip
+    try:
+        trainer = TermsTrainer(
+            config, terms, folder, len(stream.problems), model=model, args=args,
+            processing_class=tokenizer, train_dataset=Dataset.from_dict(data),
+        )
+    except OSError as error:
+        raise UserError(
+            f"TRL loads the reference model by its name, and cannot load {config.model!r} "
+            f"({error}); valid with beta > 0: 'tiny', a folder or a hub id"
+        ) from error
     trainer.remove_callback(PrinterCallback)
+    _check_layer_logits(trainer)
     return trainer
+
+
+def _check_layer_logits(trainer: TermsTrainer) -> None:
+    """Where the model is sharded, every process must make the same forward passes."""
+    sharded, updates = trainer._dist, trainer.config.mini_batches
+    if trainer.asking and (sharded.is_fsdp or (sharded.is_zero3 and updates == 1)):
+        raise UserError(
+            f"reward term {trainer.asking.name!r} needs layer logits, which are not read under "
+            f"FSDP, nor under ZeRO-3 with mini_batches = {updates}; valid: ZeRO-3 with 2 or more, "
+            "or a model that is not sharded"
+        )

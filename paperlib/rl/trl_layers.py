@@ -1,7 +1,7 @@
 """Layer logits at the answers of one generation batch, inside a TRL trainer.
 
 Where TRL makes a forward pass over all rollouts before the rewards (several updates a generation
-batch, or vLLM), hooks read them there. Otherwise one more pass is made over wrong rollouts alone.
+batch), hooks read them there. Otherwise one more pass is made over wrong rollouts alone.
 """
 
 from __future__ import annotations

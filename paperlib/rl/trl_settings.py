@@ -6,6 +6,7 @@ and everything else in updates, of which a generation batch has ``mini_batches``
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
@@ -14,6 +15,10 @@ from paperlib.rl.config import RunConfig
 # Dynamic sampling in one draw: so many times prompts_per_step groups are sampled, and the first
 # prompts_per_step of them with spread in accuracy are kept. Ours; our loop draws until it has them.
 OVERSAMPLING = 2
+
+
+# accelerate's configurations; what is computed is the run's config alone
+LAUNCH_DIR = Path(__file__).parent / "launch"
 
 
 def oversampling(config: RunConfig) -> int:
