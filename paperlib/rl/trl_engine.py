@@ -34,7 +34,13 @@ from paperlib.rl.checkpoint import newest_checkpoint
 from paperlib.rl.collect import make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logs import RunLog, Watch
-from paperlib.rl.policy import end_tokens, load_policy, quiet_transformers, resolve_device
+from paperlib.rl.policy import (
+    check_precision,
+    end_tokens,
+    load_policy,
+    quiet_transformers,
+    resolve_device,
+)  # fmt: skip
 from paperlib.rl.train import open_folder, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
@@ -62,7 +68,9 @@ def train(
     folder = Path(folder)
     if (folder / "complete.json").exists():
         return
-    kind = resolve_device(device).type
+    place = resolve_device(device)
+    check_precision(config.precision, place)
+    kind = place.type
     trainer = make_trainer(config, folder, kind, vllm=vllm)
     if trainer.is_world_process_zero():
         open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
