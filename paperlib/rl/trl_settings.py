@@ -128,6 +128,7 @@ def machine_settings(
         "logging_strategy": "no",  # metrics.jsonl is written by rl.logs
         "report_to": [],
         "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,
         "use_vllm": vllm,
     }
     if device == "cpu" and processes > 1:
