@@ -3,8 +3,9 @@
 #   PROFILE  smoke, tiny, laptop or paper     PRESET  paper or released
 #   SEEDS    numbers with commas between      JOBS    processes at once (default: one per core)
 #   MODELS   of both Table 1s, with commas    FORCE   1: start although something is missing
+#   ENGINE   of both Table 1s: ours or trl
 #
-# SEEDS, JOBS and MODELS are the notebooks' own when they are not given. PARALLEL notebooks run at
+# SEEDS, JOBS, MODELS and ENGINE are the notebooks' own when they are not given. PARALLEL notebooks run at
 # once; more than one helps when the runs are there.
 
 PROFILE ?= tiny
@@ -12,6 +13,7 @@ PRESET ?= paper
 SEEDS ?=
 JOBS ?=
 MODELS ?=
+ENGINE ?=
 FORCE ?=
 PARALLEL ?= 1
 
@@ -29,7 +31,8 @@ PY = python=$$(.ci/python 2> /dev/null) && "$$python"
 
 REPRODUCE = -m paperlib reproduce --parallel $(PARALLEL) -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" \
         $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)") \
-        $(if $(MODELS),-p MODELS "$(MODELS)") $(if $(FORCE),--force)
+        $(if $(MODELS),-p MODELS "$(MODELS)") $(if $(ENGINE),-p ENGINE "$(ENGINE)") \
+        $(if $(FORCE),--force)
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9%-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 28
@@ -65,7 +68,8 @@ reproduce-%: setup ## one of them: reproduce-table1 (both papers), reproduce-fig
 
 plan-%: setup ## what one of them needs and costs, and what is missing here: plan-table1 PROFILE=paper
 	@$(PY) -m paperlib plan $* --profile "$(PROFILE)" --preset "$(PRESET)" \
-	    $(if $(SEEDS),--seeds "$(SEEDS)") $(if $(MODELS),--models "$(MODELS)")
+	    $(if $(SEEDS),--seeds "$(SEEDS)") $(if $(MODELS),--models "$(MODELS)") \
+	    $(if $(ENGINE),--engine "$(ENGINE)")
 
 bring-your-own: setup ## a reward of your own, and both methods in a stock TRL trainer
 	@$(PY) $(REPRODUCE) bring-your-own

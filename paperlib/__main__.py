@@ -52,6 +52,10 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
         command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
         command.add_argument("--device", default="auto", help="auto, cpu, cuda (%(default)s)")
+        command.add_argument("--engine", default="ours", help="ours or trl (%(default)s)")
+    train.add_argument(
+        "--vllm", action="store_true", help="sample with vLLM, on the GPUs that train (engine trl)"
+    )
     evaluate.add_argument("--split", default="test", help="test or validation (%(default)s)")
     evaluate.add_argument(
         "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
@@ -93,6 +97,7 @@ def build_parser() -> argparse.ArgumentParser:
     plan.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
     plan.add_argument("--seeds", default="0,1,2", help="(%(default)s)")
     plan.add_argument("--models", help="of the Table 1s, with commas between (the profile's own)")
+    plan.add_argument("--engine", default="ours", help="of the Table 1s: ours or trl (%(default)s)")
     plan.add_argument("--runs", default="runs", help="the run store (%(default)s)")
 
     add("embed", _embed, "fill the committed tables into notebooks and READMEs")
@@ -105,14 +110,17 @@ def _run(options: argparse.Namespace):
     from paperlib.experiments.store import Store
 
     config = recipe(
-        options.paper, options.method, options.profile, options.seed, options.preset, options.model
+        options.paper, options.method, options.profile, options.seed, options.preset, options.model,
+        options.engine,
     )
     return Store(options.runs).run(config)
 
 
 def _train(options: argparse.Namespace) -> None:
     run = _run(options)
-    run.ensure(device=options.device)
+    if options.vllm and run.config.engine != "trl":
+        raise UserError("--vllm is for --engine trl; our loop samples by itself")
+    run.ensure(device=options.device, **({"vllm": True} if options.vllm else {}))
     print(run.folder)
 
 
@@ -221,7 +229,8 @@ def _lacking(names: list[str], parameters: dict[str, str]) -> str:
     store = Store(ROOT / parameters.get("RUNS", "runs"))
     seeds = _seeds(parameters.get("SEEDS", "0,1,2"))
     plan = make_plan(
-        names, profile, parameters.get("PRESET", "paper"), seeds, store, parameters.get("MODELS")
+        names, profile, parameters.get("PRESET", "paper"), seeds, store, parameters.get("MODELS"),
+        parameters.get("ENGINE", "ours"),
     )
     if not plan.missing:
         return ""
@@ -245,7 +254,7 @@ def _plan(options: argparse.Namespace) -> int:
 
     plan = make_plan(
         list(choose(options.names, ROOT)), options.profile, options.preset, _seeds(options.seeds),
-        Store(options.runs), options.models,
+        Store(options.runs), options.models, options.engine,
     )
     print(plan.text)
     return 3 if plan.missing else 0

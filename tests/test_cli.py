@@ -25,7 +25,7 @@ def recipes(monkeypatch):
     import paperlib.experiments.recipes as module
     import paperlib.rl.train as train
 
-    def recipe(paper, method, profile, seed, preset="paper", model=None):
+    def recipe(paper, method, profile, seed, preset="paper", model=None, engine="ours"):
         if method != "DAPO":
             raise UserError(f"unknown method {method!r}; valid: DAPO")
         return make_config(seed, paper=paper, profile=profile, preset=preset)

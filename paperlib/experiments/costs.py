@@ -15,6 +15,7 @@ from paperlib.experiments.benchmarks import task_data
 from paperlib.experiments.sizes import SIZES
 from paperlib.experiments.store import Run
 from paperlib.rl.config import RunConfig
+from paperlib.rl.trl_settings import oversampling
 from paperlib.tasks.data import problem_count
 
 CARD, CARD_FLOPS, CARD_BYTES = "A100 80 GB", 312e12, 80e9  # bf16, dense: NVIDIA's data sheet
@@ -28,7 +29,7 @@ STATES = 3  # optimiser states on disk: the two that rl.checkpoint keeps, and th
 class Cost:
     """Of one run or several: tokens at most, floating-point operations, bytes on disk."""
 
-    sampled: int = 0  # in training, one generation batch a step
+    sampled: int = 0  # in training; our engine: one generation batch a step
     trained: int = 0  # prompts included
     evaluated: int = 0
     seconds: float = 0.0  # on CARD
@@ -61,7 +62,8 @@ def run_cost(run: Run, evaluations: Sequence[EvalSettings], checkpoints: str) ->
         return Cost(evaluated=evaluated, seconds=seconds, disk=TEXT_BYTES * evaluated)
     count = checkpoint_count(config)
     rows = config.max_steps * config.prompts_per_step * config.num_generations
-    sampled = rows * config.max_completion_length
+    draws = oversampling(config) if config.engine == "trl" else 1
+    sampled = draws * rows * config.max_completion_length
     trained = rows * (config.max_prompt_length + config.max_completion_length)
     evaluated = sum(map(evaluation_tokens, evaluations)) * (count if checkpoints == "all" else 1)
     # passes without gradient: old log-probabilities, reference, recomputed activations

@@ -20,12 +20,13 @@ from paperlib.experiments.costs import (
     memory_bytes,
     run_cost,
 )
-from paperlib.experiments.recipes import MAIN_MODEL
+from paperlib.experiments.recipes import LAUNCH, MAIN_MODEL, METHODS
 from paperlib.experiments.rows import TABLES, Need, needs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Store
 from paperlib.methods.memory_r import Exploit, Explore
 from paperlib.rl.config import RunConfig
+from paperlib.rl.trl_settings import LAUNCH_DIR
 from paperlib.tasks.data import missing, problem_count
 
 CHECKED = ("laptop", "paper")  # profiles whose models and data are not shipped
@@ -58,12 +59,13 @@ class Plan:
 
 def make_plan(
     names: Iterable[str], profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None = None,
+    chosen: Sequence[str] | str | None = None, engine: str = "ours",
 ) -> Plan:
     """The plan of some artefacts (names as in :mod:`paperlib.experiments.artefacts`).
 
     Args:
         chosen: models of the Table 1s; None: the profile's own.
+        engine: of the Table 1s.
 
     Raises:
         UserError: unknown profile, preset or model.
@@ -73,7 +75,7 @@ def make_plan(
     shared: list[str] = []
     for name in names:
         if name in TABLES:
-            wanted += needs(name, profile, preset, seeds, store, chosen)
+            wanted += needs(name, profile, preset, seeds, store, chosen, engine)
             continue
         tables, own = SHARES.get(name, ((), ""))
         reads = f"runs of {', '.join(tables)}, one model" if tables else "no runs"
@@ -139,11 +141,24 @@ def _notes(wanted: list[Need], configs: list[RunConfig], preset: str) -> list[st
         f"a forward pass, 6 N with gradient, on one {CARD} ({CARD_FLOPS / 1e12:.0f} TFLOP/s) at "
         f"{TRAINING:.0%} of it in training and {SAMPLING:.0%} while sampling (assumed).",
     ]  # fmt: skip
-    bounds = {c.max_generation_batches for c in configs if c.dynamic_sampling and c.max_steps}
+    bounds = {c.max_generation_batches for c in configs
+              if c.dynamic_sampling and c.max_steps and c.engine == "ours"}  # fmt: skip
     if bounds:
         lines.append(f"Dynamic sampling may draw up to {max(bounds)} generation batches a step: "
                      f"up to {max(bounds)} times the sampled tokens of DAPO and MEDS.")
-    return lines
+    return [*lines, *_launches(configs)]
+
+
+def _launches(configs: list[RunConfig]) -> Iterable[str]:
+    """How the recipes of ``paper`` are started on their GPUs, one line a paper."""
+    for paper in dict.fromkeys(c.paper for c in configs if c.profile == "paper" and c.max_steps):
+        file, flags, gpus = LAUNCH[paper]
+        last = METHODS[paper][-1]
+        yield (
+            f"Several GPUs, or vLLM: engine trl, a run at a time; {last} on {gpus} GPU(s): "
+            f"accelerate launch --config_file {LAUNCH_DIR / file} -m paperlib train --paper "
+            f"{paper} --method {last} --profile paper --engine trl{flags}"
+        )
 
 
 def _missing(
@@ -179,10 +194,14 @@ def _missing_gpu(wanted: Iterable[Need]) -> Iterable[str]:
     for need in wanted:
         sizes = [memory_bytes(r.config, need.evaluations) for rs in need.runs.values() for r in rs]
         weights, cache = max(sizes, key=sum)
+        trained = [r.config for rs in need.runs.values() for r in rs if r.config.max_steps]
+        if any(config.engine == "trl" for config in trained):
+            gpus = LAUNCH[trained[0].paper][2]
+            weights, cache = weights // gpus, 0  # vLLM keeps to its own share of the memory
         if weights + cache > room:
             yield (
                 f"GPU memory: {short_name(need.model)} needs {weights / 1e9:,.0f} GB for weights, "
                 f"gradients, Adam and reference and {cache / 1e9:,.0f} GB for the rows sampled at "
                 f"once; one card {'here' if here else 'of the recipe'} has {room / 1e9:,.0f} GB, "
-                "and our loop uses one (no engine for several is part of this version)"
+                "and our loop uses one; engine trl shares them out among several"
             )

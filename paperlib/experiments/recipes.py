@@ -27,7 +27,7 @@ from paperlib.methods.baselines import (
 )
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
-from paperlib.rl.config import RunConfig
+from paperlib.rl.config import ENGINES, RunConfig
 
 METHODS: dict[str, tuple[str, ...]] = {
     "memory_r": ("Base", "R1", "Cosine", "Memory-R", "Memory-R+"),
@@ -45,6 +45,11 @@ PAPER_MODELS = {
 }
 # The one that further tables and figures use, and whose settings the small profiles scale down.
 MAIN_MODEL = {"memory_r": PAPER_MODELS["memory_r"][0], "meds": MATH_7B}  # Table 2 of both papers
+# How `paper` is launched (ours): file in paperlib/rl/launch, further flags of the command, GPUs
+LAUNCH = {
+    "memory_r": ("one_gpu.yaml", "", 1),
+    "meds": ("eight_gpus_vllm.yaml", " --vllm", 8),  # 512 x 16 rollouts of up to 7,168 tokens
+}
 # The second is the same model from a file of 4-bit weights, for machines without the hub. SmolLM2
 # hardly ever boxes an answer, so that DAPO and MEDS find no group to learn from: the third does.
 LAPTOP_MODELS = (
@@ -74,18 +79,27 @@ def _check_model(paper: str, profile: str, model: str) -> str:
     return model
 
 
+def methods(paper: str, engine: str = "ours") -> tuple[str, ...]:
+    """The rows of a paper's Table 1 that an engine can train: TRL has no entropy advantage."""
+    check_choice("paper", paper, METHODS)
+    check_choice("engine", engine, ENGINES)
+    return tuple(m for m in METHODS[paper] if engine == "ours" or m != "GRPO w/ Entropy Adv")
+
+
 def recipe(
     paper: str, method: str, profile: str, seed: int, preset: str = "paper",
-    model: str | None = None,
+    model: str | None = None, engine: str = "ours",
 ) -> RunConfig:
     """The RunConfig of one cell of the grid.
 
     Args:
         model: one of :func:`models`, for ``laptop`` also "smollm2-gguf"; None: the profile's main
             one.
+        engine: "ours" or "trl". The base model, which is not trained, is of both.
 
     Raises:
-        UserError: unknown paper, method, profile, preset or model; names the valid ones.
+        UserError: unknown paper, method, profile, preset, model or engine; names the valid ones. A
+            method that the engine refuses (:func:`methods`).
     """
     check_choice("paper", paper, METHODS)
     check_choice(f"method of {paper}", method, METHODS[paper])
@@ -101,7 +115,8 @@ def recipe(
     config = replace(base, profile=profile, seed=seed)
     if profile != "paper":
         config = scale_down(config, {**CHANGES[profile][paper], "model": model})
-    return config
+    check_choice("engine", engine, ENGINES)
+    return replace(config, engine=engine) if config.max_steps else config
 
 
 def _memory_r(method: str, preset: str, model: str) -> RunConfig:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments import variants
-from paperlib.experiments.recipes import METHODS, eval_settings, models, recipe
+from paperlib.experiments.recipes import eval_settings, methods, models, recipe
 from paperlib.experiments.store import Run, Store
 
 Runs = dict[str, list[Run]]  # row of a table -> its runs, one per seed
@@ -25,15 +25,18 @@ class Need:
 
 def table1_runs(
     paper: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
-    model: str | None = None,
+    model: str | None = None, engine: str = "ours",
 ) -> Runs:
-    """The runs of each row, one per seed (Base: a single one), whether they exist yet or not."""
+    """The runs of each row, one per seed (Base: a single one), whether they exist yet or not.
+
+    Without the rows that the engine cannot train.
+    """
     return {
         method: [
-            store.run(recipe(paper, method, profile, seed, preset, model))
+            store.run(recipe(paper, method, profile, seed, preset, model, engine))
             for seed in (seeds if method != "Base" else (0,))
         ]
-        for method in METHODS[paper]
+        for method in methods(paper, engine)
     }
 
 
@@ -78,12 +81,13 @@ TABLES = ("table1-memory-r", "table1-meds", "table2-memory-r", "table2-meds")
 
 def needs(
     table: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None = None,
+    chosen: Sequence[str] | str | None = None, engine: str = "ours",
 ) -> list[Need]:
     """All that one of :data:`TABLES` is made from, a :class:`Need` a model.
 
     Args:
         chosen: models of a Table 1, see :func:`paperlib.experiments.recipes.models`.
+        engine: of a Table 1; the other tables have ours.
 
     Raises:
         UserError: unknown profile, preset or model.
@@ -92,7 +96,7 @@ def needs(
         paper = table.removeprefix("table1-").replace("-", "_")
         return [
             Need(
-                model, table1_runs(paper, profile, preset, seeds, store, model),
+                model, table1_runs(paper, profile, preset, seeds, store, model, engine),
                 table1_evaluations(paper, profile, model), "all",
             )
             for model in models(paper, profile, chosen)

@@ -105,7 +105,10 @@ class Run:
         with self._locked():
             if self._checked_status() != "complete":  # nobody finished it while we waited
                 from paperlib.evaluation.collapse import CollapseWatch
-                from paperlib.rl.train import train
+                if self.config.engine == "trl":
+                    from paperlib.rl.trl_engine import train
+                else:
+                    from paperlib.rl.train import train
 
                 train(self.config, self.folder, **{"watch": CollapseWatch(), **train_kwargs})
         return self
@@ -189,7 +192,13 @@ class Run:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the run's lock; the system frees it when the process dies, however it dies."""
+        """Hold the run's lock; the system frees it when the process dies, however it dies.
+
+        Of the processes of one launcher the first holds it for all.
+        """
+        if int(os.environ.get("RANK", "0")):
+            yield
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / "lock")
         holder = self.folder / "lock.json"  # for people; only the lock itself counts

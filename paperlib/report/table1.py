@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.experiments.recipes import eval_settings, models
+from paperlib.experiments.recipes import METHODS, eval_settings, methods, models
 from paperlib.experiments.rows import Runs, table1_runs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run, Store
@@ -29,6 +29,7 @@ from paperlib.report.scores import (
     stored_evaluation,
 )
 from paperlib.report.tables import provenance_lines
+from paperlib.rl.trl_settings import OVERSAMPLING
 
 __all__ = [  # the scores too: whoever makes tables needs both
     "AVERAGE", "LEVELS", "checkpoint_score", "columns_of", "compare", "intrinsic_lines",
@@ -62,35 +63,46 @@ def score_row(
 
 def _blocks(
     paper: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None,
+    chosen: Sequence[str] | str | None, engine: str,
 ) -> dict[str, tuple[str, Runs]]:
     """Model -> what its blocks of rows are called, and its runs. The tiny world has one model,
     which is not named."""
     return {
         model: (
             "" if model == "tiny" else f"{short_name(model)}, ",
-            table1_runs(paper, profile, preset, seeds, store, model),
+            table1_runs(paper, profile, preset, seeds, store, model, engine),
         )
         for model in models(paper, profile, chosen)
     }
 
 
-def _footer(blocks: dict[str, tuple[str, Runs]]) -> tuple[str, ...]:
-    """What the memories did, model by model, and where all numbers come from."""
+def _what(profile: str, preset: str, engine: str) -> str:
+    words = f"profile {profile}, preset {preset}"
+    return words if engine == "ours" else f"{words}, engine {engine}"
+
+
+def _footer(
+    paper: str, blocks: dict[str, tuple[str, Runs]], engine: str = "ours"
+) -> tuple[str, ...]:
+    """What the memories did, model by model, which rows the engine refuses, and where all numbers
+    come from."""
     lines = [f"{name}{x}" for name, runs in blocks.values() for x in intrinsic_lines(runs)]
     every = [r for _, runs in blocks.values() for of_method in runs.values() for r in of_method]
+    refused = [m for m in METHODS[paper] if m not in methods(paper, engine)]
+    if refused:
+        lines.append(f"Not in this table: {', '.join(refused)}, which engine {engine} refuses.")
     return (*lines, *provenance(every))
 
 
 def memory_r_table1(
     profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None = None,
+    chosen: Sequence[str] | str | None = None, engine: str = "ours",
 ) -> Table:
     """Memory-R+ Table 1: accuracy at the last and the best checkpoint, mean and std over seeds.
 
     Two blocks of rows a model: sampled at temperature 1 (mean over n samples) and greedy.
     """
-    blocks = _blocks("memory_r", profile, preset, seeds, store, chosen)
+    blocks = _blocks("memory_r", profile, preset, seeds, store, chosen, engine)
     rows = []
     for model, (name, runs) in blocks.items():
         validation = eval_settings("memory_r", profile, "validation", model=model)
@@ -100,7 +112,7 @@ def memory_r_table1(
             group = f"{name}{'greedy' if greedy else 'temperature 1'}"
             rows += [score_row(m, rs, columns, test, validation, group) for m, rs in runs.items()]
     table = Table(
-        title=f"Memory-R+ Table 1, profile {profile}, preset {preset}: accuracy in percent",
+        title=f"Memory-R+ Table 1, {_what(profile, preset, engine)}: accuracy in percent",
         columns=tuple(Column(which, level_name(x, test.task)) for x, which, _ in columns),
         rows=tuple(rows),
         row_headers=("Model, decoding" if name else "Decoding", "Method"),
@@ -109,17 +121,17 @@ def memory_r_table1(
             "Bold: best, and all within Cohen's d < 0.5 of it; underline: second, where one cell "
             "is bold. Mean and standard deviation (ddof 1) over seeds.",
         ),
-        footer=_footer(blocks),
+        footer=_footer("memory_r", blocks, engine),
     )
     return mark_table(table, cohen_marks)
 
 
 def meds_table1(
     profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None = None,
+    chosen: Sequence[str] | str | None = None, engine: str = "ours",
 ) -> Table:
     """MEDS Table 1: pass@1 and pass@n per level and on average, mean and std over seeds."""
-    blocks = _blocks("meds", profile, preset, seeds, store, chosen)
+    blocks = _blocks("meds", profile, preset, seeds, store, chosen, engine)
     names = {"last": "last", "best": "best", "max": "max (optimistic)"}
     rows = []
     for model, (name, runs) in blocks.items():
@@ -132,7 +144,7 @@ def meds_table1(
             group = f"{name}{names[which]}"
             rows += [score_row(m, rs, cells, test, validation, group) for m, rs in runs.items()]
     table = Table(
-        title=f"MEDS Table 1, profile {profile}, preset {preset}: pass@k in percent",
+        title=f"MEDS Table 1, {_what(profile, preset, engine)}: pass@k in percent",
         columns=tuple(Column(f"pass@{k}", level_name(level, test.task)) for level, k in columns),
         rows=tuple(rows),
         row_headers=("Model, checkpoint" if name else "Checkpoint", "Method"),
@@ -142,7 +154,7 @@ def meds_table1(
             "1, averaged over problems. Bold: best mean; underline: second. Mean and standard "
             "deviation (ddof 1) over seeds.",
         ),
-        footer=_footer(blocks),
+        footer=_footer("meds", blocks, engine),
     )
     return mark_table(table, bold_max)
 
@@ -155,12 +167,29 @@ def provenance(runs: Sequence[Run]) -> tuple[str, ...]:
         f"{r['machine']['cpu']}, {r['machine']['cores']} cores, device {r['machine']['device']}"
         for r in records
     }
-    return provenance_lines(
-        [r["commit"] for r in records if r["commit"]],
-        "; ".join(sorted(machines)),
-        [run.config.hash for run in complete],
-        any(r["dirty"] for r in records),
+    return (
+        *provenance_lines(
+            [r["commit"] for r in records if r["commit"]],
+            "; ".join(sorted(machines)),
+            [run.config.hash for run in complete],
+            any(r["dirty"] for r in records),
+        ),
+        *_engine_lines(complete),
     )
+
+
+def _engine_lines(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Footer: which of the runs TRL trained, and what it does approximately."""
+    of_trl = [run for run in runs if run.config.engine == "trl"]
+    drawn_once = sorted({r.config.method for r in of_trl if r.config.dynamic_sampling})
+    lines = [f"Engine: TRL in {len(of_trl)} of {len(runs)} runs."] if of_trl else []
+    if drawn_once:
+        lines.append(
+            f"Approximation: in {', '.join(drawn_once)} dynamic sampling is one draw of "
+            f"{OVERSAMPLING} times the groups; where fewer have spread than a step needs, the step "
+            "learns from fewer."
+        )
+    return tuple(lines)
 
 
 def intrinsic_lines(runs: dict[str, list[Run]]) -> tuple[str, ...]:

@@ -24,6 +24,11 @@ from paperlib.errors import UserError
 from paperlib.rl.policy import quiet_transformers
 
 STATES_KEPT = 2
+# state.pt is ours; the others are what the TRL engine's trainer keeps beside the weights
+STATE_FILES = (
+    "optimizer*", "scheduler.pt", "rng_state*.pth", "global_step*", "latest", "zero_to_fp32.py",
+    "pytorch_model_fsdp*", "state.pt",
+)
 
 
 def checkpoint_folder(run: Path, step: int) -> Path:
@@ -44,17 +49,32 @@ def save_checkpoint(run: Path, step: int, model: Any, tokenizer: Any, state: dic
     with quiet_transformers():
         model.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
-    torch.save(state, scratch / "state.pt")
+    save_state(scratch, state)
+    seal(run, scratch, step)
+
+
+def save_state(folder: Path, state: dict) -> None:
+    """Write ``state.pt`` into a checkpoint that is not sealed yet, and read it back.
+
+    Raises:
+        UserError: ``state`` holds something other than tensors and plain values.
+    """
+    torch.save(state, folder / "state.pt")
     try:
-        torch.load(scratch / "state.pt", weights_only=True)
+        torch.load(folder / "state.pt", weights_only=True)
     except Exception as error:
         raise UserError(
-            f"the state of step {step} cannot be read back ({error}); state_dict() of a reward "
-            "term may hold tensors, numbers, strings, lists, tuples and dicts only"
+            f"the state of step {state['step']} cannot be read back ({error}); state_dict() of a "
+            "reward term may hold tensors, numbers, strings, lists, tuples and dicts only"
         ) from error
+
+
+def seal(run: Path, scratch: Path, step: int) -> None:
+    """Give the checkpoint in ``scratch`` its mark and its name; then drop the state of old ones."""
+    target = checkpoint_folder(run, step)
     digests = {}
-    for path in sorted(p for p in scratch.iterdir() if p.is_file()):
-        digests[path.name] = _sha256(path)
+    for path in sorted(p for p in scratch.rglob("*") if p.is_file()):
+        digests[path.relative_to(scratch).as_posix()] = _sha256(path)
         _sync(path)
     (scratch / "COMPLETE").write_text(json.dumps(digests, indent=1))
     _sync(scratch / "COMPLETE")
@@ -63,7 +83,8 @@ def save_checkpoint(run: Path, step: int, model: Any, tokenizer: Any, state: dic
     os.replace(scratch, target)
     with_state = [p for p in whole_checkpoints(run) if (p / "state.pt").exists()]
     for old in with_state[:-STATES_KEPT]:
-        (old / "state.pt").unlink()
+        for path in (p for pattern in STATE_FILES for p in old.glob(pattern)):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def whole_checkpoints(run: Path) -> list[Path]:

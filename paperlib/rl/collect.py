@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import random
 from dataclasses import dataclass
@@ -35,10 +36,10 @@ class PromptStream:
 
     def next(self, count: int) -> list[int]:
         """Indices of the next ``count`` problems."""
-        out = []
+        out, order = [], functools.cache(self._order)
         for position in range(self.drawn, self.drawn + count):
             epoch, offset = divmod(position, len(self.problems))
-            out.append(self._order(epoch)[offset])
+            out.append(order(epoch)[offset])
         self.drawn += count
         return out
 

@@ -8,11 +8,12 @@ from typing import Any
 from paperlib.errors import UserError, check_choice
 from paperlib.files import short_hash
 
+ENGINES = ("ours", "trl")
 LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
 SCHEDULES = ("constant_with_warmup", "cosine")
 # Settings that came later than the first runs: at these values they change nothing and are left
 # out of a config, so that stored runs keep their names.
-LATER = {"scale_only_mixed_groups": False}
+LATER = {"scale_only_mixed_groups": False, "engine": "ours"}
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class RunConfig:
     max_grad_norm: float = 1.0
 
     # machine
+    engine: str = "ours"  # or "trl": rl.trl_engine, for several GPUs and vLLM
     precision: str = "fp32"  # or "bf16": autocast, weights stay float32
     gradient_checkpointing: bool = False
     micro_batch_tokens: int = 8192  # padded tokens of one forward pass with gradient
@@ -81,6 +83,7 @@ class RunConfig:
         check_choice("precision", self.precision, ("fp32", "bf16"))
         check_choice("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
         check_choice("preset", self.preset, ("paper", "released"))
+        check_choice("engine", self.engine, ENGINES)
         if self.num_generations < 2:
             raise UserError(
                 f"num_generations is {self.num_generations}; a group needs at least 2 completions"
@@ -103,6 +106,20 @@ class RunConfig:
             )
         if self.max_steps and not self.terms:
             raise UserError(f"method {self.method!r} has no reward terms")
+        if self.engine == "trl":
+            self._check_trl()
+
+    def _check_trl(self) -> None:
+        """Refuse by name what TRL cannot do; what it does otherwise is in rl.trl_engine."""
+        lacks = {
+            f"entropy advantage (entropy_alpha is {self.entropy_alpha})": self.entropy_alpha,
+            f"dynamic sampling with loss_type {self.loss_type!r}, only with 'dapo'":
+                self.dynamic_sampling and self.loss_type != "dapo",
+            "base model (max_steps is 0), which is not trained": not self.max_steps,
+        }  # fmt: skip
+        for what, asked in lacks.items():
+            if asked:
+                raise UserError(f"{self.method!r}: engine 'trl' has no {what}; valid: 'ours'")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; each reward term is ``{"term": class name, **its fields}``."""

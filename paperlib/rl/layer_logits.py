@@ -48,6 +48,7 @@ class LayerTrace:
         self._reading = reading
         self._hidden: list[Tensor] = [torch.empty(0)] * len(self._layers)
         self._hooks: list[Any] = []
+        self.columns: Tensor | None = None  # [rows] positions to keep; None: the last one
 
     def __enter__(self) -> LayerTrace:
         for index, layer in enumerate(self._layers):
@@ -61,7 +62,8 @@ class LayerTrace:
     def _keeper(self, index: int):
         def keep(module: Any, inputs: Any, output: Any) -> None:
             hidden = output[0] if isinstance(output, tuple) else output
-            self._hidden[index] = hidden[:, -1]
+            rows = torch.arange(len(hidden), device=hidden.device)
+            self._hidden[index] = hidden[rows, -1 if self.columns is None else self.columns]
 
         return keep
 

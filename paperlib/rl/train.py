@@ -61,6 +61,10 @@ def train(
     folder = Path(folder)
     if (folder / "complete.json").exists():
         return
+    if config.engine != "ours":
+        raise UserError(
+            f"engine is {config.engine!r}; such a run is trained by paperlib.rl.trl_engine.train"
+        )
     place = resolve_device(device)
     check_precision(config.precision, place)
     problems = load_problems(config.dataset)
@@ -169,11 +173,14 @@ def make_optimizer(config: RunConfig, model: Any) -> torch.optim.Optimizer:
     )
 
 
-def open_folder(config: RunConfig, folder: Path, device: str) -> None:
-    """Make the folder, or check that it is this config's. Raises UserError if it is another's."""
+def open_folder(config: RunConfig, folder: Path, device: str, **more: Any) -> None:
+    """Make the folder, or check that it is this config's. Raises UserError if it is another's.
+
+    ``more`` goes to environment.json.
+    """
     path, wanted = folder / "config.json", as_json(config.to_dict())
     if not path.exists():
-        write_json_atomic(folder / "environment.json", environment_record(device))
+        write_json_atomic(folder / "environment.json", {**environment_record(device), **more})
         write_json_atomic(path, wanted)
         return
     found = read_json(path)

@@ -1,0 +1,156 @@
+"""A run inside TRL: ``RunConfig(engine="trl")`` trained by one subclass of ``GRPOTrainer``.
+
+Our loop (:mod:`paperlib.rl.train`) knows one device; TRL brings several GPUs (accelerate,
+DeepSpeed, FSDP; ``paperlib/rl/launch``) and vLLM. The run folder is the same, so that tables,
+replay and evaluation need not know the engine. What differs from TRL's own trainer:
+
+1. Rewards are our reward terms, called with the rollouts of all processes, in the same way in each
+   of them, and never in evaluation. Advantages are ours (float64, ``advantage_epsilon``).
+2. The batch is dealt out anew after the rewards: mini-batches are whole groups in our loop's
+   order, whatever the number of processes, and the dapo loss divides by its own mini-batch's
+   tokens, where TRL divides by the mean of all mini-batches.
+3. The learning rate stays the same within a generation step; weight decay is on all parameters.
+4. Checkpoints hold the memories and get our folder's names.
+
+What differs from our loop, besides rounding: TRL samples with ``generate`` or vLLM, so that equal
+seeds give other completions; dynamic sampling is one draw of ``OVERSAMPLING`` times the groups, an
+approximation which tables name; log-ratios are not clamped to +-20; no ``ratio_max``,
+``dual_clip`` or ``kl_clamped`` in the metrics. The entropy advantage is refused (RunConfig).
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+from datasets import Dataset
+from transformers import PrinterCallback
+from trl import GRPOConfig
+
+from paperlib.errors import UserError
+from paperlib.files import write_json_atomic
+from paperlib.rl.checkpoint import newest_checkpoint
+from paperlib.rl.collect import make_stream
+from paperlib.rl.config import RunConfig
+from paperlib.rl.logs import RunLog, Watch
+from paperlib.rl.policy import (
+    check_precision,
+    end_tokens,
+    load_policy,
+    quiet_transformers,
+    resolve_device,
+)  # fmt: skip
+from paperlib.rl.train import open_folder, reward_terms
+from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
+from paperlib.rl.trl_trainer import TermsTrainer
+from paperlib.tasks.data import load_problems
+
+
+def train(
+    config: RunConfig, folder: Path, *, device: str = "auto", progress: bool = True,
+    watch: Watch | None = None, vllm: bool = False,
+) -> None:
+    """Train the run in ``folder`` with TRL, or resume it; a finished run is left as it is.
+
+    Under ``accelerate launch`` every process calls this; the first of them writes the folder.
+
+    Args:
+        device: "auto", "cpu" or "cuda"; which GPU is the launcher's to say.
+        watch: as in :func:`paperlib.rl.train.train`.
+        vllm: sample with vLLM, which shares the GPUs with training.
+
+    Raises:
+        UserError: as :func:`paperlib.rl.train.train`; another engine's config; completions that
+            cannot be shared out among the processes; layer logits from a sharded model where TRL
+            makes no forward pass that could give them, or under FSDP.
+    """
+    folder = Path(folder)
+    if (folder / "complete.json").exists():
+        return
+    place = resolve_device(device)
+    check_precision(config.precision, place)
+    kind = place.type
+    trainer = make_trainer(config, folder, kind, vllm=vllm)
+    if trainer.is_world_process_zero():
+        open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
+        trainer.open_log = lambda start: RunLog(
+            folder, start, config.max_steps, progress=progress, watch=watch
+        )
+    trainer.accelerator.wait_for_everyone()
+    checkpoint = newest_checkpoint(folder)
+    try:
+        with quiet_transformers(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # TRL's own words to transformers
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    finally:
+        if trainer.log_file:
+            trainer.log_file.close()
+    if trainer.is_world_process_zero():
+        reason = "finished"
+        if trainer.empty_steps == config.max_empty_steps:
+            reason = f"no group with spread in accuracy for {trainer.empty_steps} steps"
+        write_json_atomic(folder / "complete.json", {
+            "reason": reason, "step": trainer.step_in_work - 1,
+            "seconds": round(trainer.seconds(), 1),
+        })
+
+
+def make_trainer(
+    config: RunConfig, folder: Path, device: str = "cpu", *, vllm: bool = False
+) -> TermsTrainer:
+    """The trainer of a run, ready to train from the start or from a checkpoint of ``folder``.
+
+    Args:
+        device: "cpu" or "cuda".
+
+    Raises:
+        UserError: see :func:`train`.
+    """
+    if config.engine != "trl":
+        raise UserError(f"engine is {config.engine!r}; this one trains 'trl'")
+    if config.beta and "::" in config.model:
+        raise UserError(
+            f"TRL loads the reference model by its name, and knows no subfolder ({config.model!r})"
+        )
+    problems = load_problems(config.dataset)
+    terms = reward_terms(config)
+    processes = int(os.environ.get("WORLD_SIZE", 1))  # set by the launcher
+    settings = grpo_settings(config, processes)
+    # before the model: under ZeRO-3 it decides how weights are loaded
+    args = GRPOConfig(
+        output_dir=str(folder / "checkpoints"), **settings,
+        **machine_settings(config, device, processes, vllm),
+    )
+    model, tokenizer = load_policy(config.model)
+    # TRL ends a completion at these; a chat model's end of turn is not always listed there
+    model.generation_config.eos_token_id = sorted(end_tokens(model, tokenizer))
+    stream = make_stream(config, problems, tokenizer)
+    order = stream.next(config.max_steps * config.prompts_per_step * oversampling(config))
+    chosen = [stream.problems[i] for i in order]
+    data = {"prompt": [p.question for p in chosen], "id": [p.id for p in chosen],
+            "answer": [p.answer for p in chosen]}  # fmt: skip
+    try:
+        trainer = TermsTrainer(
+            config, terms, folder, len(stream.problems), model=model, args=args,
+            processing_class=tokenizer, train_dataset=Dataset.from_dict(data),
+        )
+    except OSError as error:
+        raise UserError(
+            f"TRL loads the reference model by its name, and cannot load {config.model!r} "
+            f"({error}); valid with beta > 0: 'tiny', a folder or a hub id"
+        ) from error
+    trainer.remove_callback(PrinterCallback)
+    _check_layer_logits(trainer)
+    return trainer
+
+
+def _check_layer_logits(trainer: TermsTrainer) -> None:
+    """Where the model is sharded, every process must make the same forward passes."""
+    sharded, updates = trainer._dist, trainer.config.mini_batches
+    if trainer.asking and (sharded.is_fsdp or (sharded.is_zero3 and updates == 1)):
+        raise UserError(
+            f"reward term {trainer.asking.name!r} needs layer logits, which are not read under "
+            f"FSDP, nor under ZeRO-3 with mini_batches = {updates}; valid: ZeRO-3 with 2 or more, "
+            "or a model that is not sharded"
+        )

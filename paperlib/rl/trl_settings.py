@@ -1,0 +1,143 @@
+"""A RunConfig in TRL's words: every setting of ``GRPOConfig`` that can change a result.
+
+TRL's defaults move between releases, so none is relied on. TRL counts batch sizes in completions
+and everything else in updates, of which a generation batch has ``mini_batches``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from paperlib.errors import UserError
+from paperlib.rl.config import RunConfig
+
+# Dynamic sampling in one draw: so many times prompts_per_step groups are sampled, and the first
+# prompts_per_step of them with spread in accuracy are kept. Ours; our loop draws until it has them.
+OVERSAMPLING = 2
+
+
+# accelerate's configurations; what is computed is the run's config alone
+LAUNCH_DIR = Path(__file__).parent / "launch"
+
+
+def oversampling(config: RunConfig) -> int:
+    """Groups drawn in a step, in units of ``prompts_per_step``."""
+    return OVERSAMPLING if config.dynamic_sampling else 1
+
+
+def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
+    """Keyword arguments of ``trl.GRPOConfig`` that follow from the run, machine aside.
+
+    Args:
+        processes: among which each update's completions are shared out evenly.
+
+    Raises:
+        UserError: they cannot be.
+    """
+    completions = config.prompts_per_step * config.num_generations
+    per_update = completions // config.mini_batches
+    if per_update % processes:
+        raise UserError(
+            f"an update has {per_update} completions (prompts_per_step {config.prompts_per_step} x "
+            f"num_generations {config.num_generations} / mini_batches {config.mini_batches}), "
+            f"which do not divide by {processes} processes"
+        )
+    local = per_update // processes
+    width = config.max_prompt_length + config.max_completion_length
+    room = max(1, config.micro_batch_tokens // width)  # completions in one pass with gradient
+    per_device = max(n for n in range(1, min(local, room) + 1) if local % n == 0)
+    return {
+        # rollouts
+        "num_generations": config.num_generations,
+        "num_generations_eval": None,
+        "generation_batch_size": completions,  # trained on; dynamic sampling draws more
+        "num_iterations": 1,
+        "max_completion_length": config.max_completion_length,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "top_k": 0,
+        "min_p": None,
+        "repetition_penalty": 1.0,
+        "generation_kwargs": None,
+        "chat_template_kwargs": None,
+        "use_transformers_continuous_batching": False,  # it casts the weights that are trained
+        "shuffle_dataset": False,  # the order is PromptStream's
+        "remove_unused_columns": False,
+        # objective
+        "loss_type": config.loss_type,
+        "epsilon": config.epsilon,
+        "epsilon_high": config.epsilon_high,
+        # min(ratio, delta) binds where the advantage is negative only: the dual clip
+        "delta": config.dual_clip,
+        "beta": config.beta,
+        "use_bias_correction_kl": False,
+        "scale_rewards": "group" if config.scale_rewards else "none",
+        "multi_objective_aggregation": "sum_then_normalize",
+        "reward_weights": None,
+        "importance_sampling_level": "token",
+        "mask_truncated_completions": config.mask_truncated_completions,
+        "top_entropy_quantile": 1.0,
+        "entropy_coef": 0.0,
+        "use_adaptive_entropy": False,
+        "off_policy_mask_threshold": None,
+        "sync_ref_model": False,
+        "router_aux_loss_coef": 0.0,
+        "disable_dropout": True,  # it samples in train mode
+        # the ratio is to the weights that train, whoever samples, as in our loop under bf16
+        "vllm_importance_sampling_correction": False,
+        # optimiser
+        "per_device_train_batch_size": per_device,
+        "gradient_accumulation_steps": local // per_device,
+        "max_steps": config.max_steps * config.mini_batches,
+        "learning_rate": config.learning_rate,
+        "lr_scheduler_type": config.lr_scheduler_type,
+        "warmup_steps": config.warmup_steps * config.mini_batches,
+        "adam_beta1": config.adam_beta1,
+        "adam_beta2": config.adam_beta2,
+        "adam_epsilon": config.adam_epsilon,
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        # precision and seed
+        "bf16": config.precision == "bf16",
+        "fp16": False,
+        "cast_lm_head_to_fp32": False,
+        "activation_checkpointing": config.gradient_checkpointing,
+        "activation_checkpointing_kwargs": {"use_reentrant": False},
+        "seed": config.seed,
+        # checkpoints on generation boundaries only: there alone a resumed run is exact
+        "save_strategy": "steps",
+        "save_steps": config.save_steps * config.mini_batches,
+        "save_total_limit": None,
+    }
+
+
+def machine_settings(
+    config: RunConfig, device: str, processes: int, vllm: bool
+) -> dict[str, Any]:
+    """Keyword arguments of ``trl.GRPOConfig`` that change where and how fast, not what.
+
+    Args:
+        device: "cpu" or "cuda".
+        vllm: sample with vLLM on the GPUs that train.
+    """
+    settings: dict[str, Any] = {
+        "use_cpu": device == "cpu",
+        "optim": "adamw_torch" if device == "cpu" else "adamw_torch_fused",
+        "eval_strategy": "no",  # checkpoints are evaluated by paperlib.evaluation
+        "logging_strategy": "no",  # metrics.jsonl is written by rl.logs
+        "report_to": [],
+        "disable_tqdm": True,
+        "ddp_find_unused_parameters": False,
+        "use_vllm": vllm,
+    }
+    if device == "cpu" and processes > 1:
+        settings["ddp_backend"] = "gloo"
+    if vllm:
+        settings |= {
+            "vllm_mode": "colocate",
+            "vllm_max_model_length": config.max_prompt_length + config.max_completion_length,
+            "vllm_gpu_memory_utilization": 0.3,
+            "vllm_enable_sleep_mode": True,
+        }
+    return settings

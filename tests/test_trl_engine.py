@@ -1,0 +1,486 @@
+"""The TRL engine: settings, TRL's own methods, dynamic sampling, resuming."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+import trl
+from transformers import TrainingArguments
+from trl import GRPOConfig, GRPOTrainer
+
+from paperlib.__main__ import build_parser, main
+from paperlib.errors import UserError
+from paperlib.experiments.plan import make_plan
+from paperlib.experiments.recipes import LAUNCH, METHODS, methods, recipe
+from paperlib.experiments.store import Store
+from paperlib.files import read_json, read_jsonl
+from paperlib.report import table1
+from paperlib.rl import trl_engine, trl_trainer
+from paperlib.rl.collect import make_stream
+from paperlib.rl.logs import GLOSSARY
+from paperlib.rl.objective import learning_rate_factor
+from paperlib.rl.policy import load_policy
+from paperlib.rl.train import train as train_ours
+from paperlib.rl.trl_batches import deal, keep_groups
+from paperlib.rl.trl_settings import LAUNCH_DIR, OVERSAMPLING, grpo_settings, machine_settings
+from paperlib.rl.trl_trainer import OVERRIDDEN, TermsTrainer
+from paperlib.tasks.data import load_problems
+from paperlib.tasks.prompts import build_prompt
+from paperlib.tasks.tiny import MODEL_DIR
+from tests.test_train import RepeatPenalty, outcome
+
+NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def smoke(method="DAPO", **changes):
+    paper = "memory_r" if method in METHODS["memory_r"] else "meds"
+    small = {"num_generations": 4, "max_steps": 4, "save_steps": 2, "max_completion_length": 40}
+    return replace(recipe(paper, method, "smoke", 0), **{"engine": "trl", **small, **changes})
+
+
+# -- settings ----------------------------------------------------------------------------------
+
+
+def grpo_config(config, tmp_path, processes=1):
+    return GRPOConfig(
+        output_dir=str(tmp_path), **grpo_settings(config, processes),
+        **machine_settings(config, "cpu", processes, vllm=False),
+    )
+
+
+@pytest.mark.parametrize("name", ["Memory-R+", "MEDS", "GRPO"])
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_every_algorithmic_field_comes_from_the_config(tmp_path, name, preset):
+    paper = "memory_r" if name == "Memory-R+" else "meds"
+    config = replace(recipe(paper, name, "paper", 3, preset), engine="trl", precision="fp32",
+                     mask_truncated_completions=name == "GRPO", top_p=0.9)  # fmt: skip
+    args = grpo_config(config, tmp_path)
+    same = [
+        "num_generations", "max_completion_length", "temperature", "top_p", "loss_type", "epsilon",
+        "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "lr_scheduler_type",
+        "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
+    ]  # fmt: skip
+    for field in same:
+        assert getattr(args, field) == getattr(config, field), field
+    assert args.delta == config.dual_clip
+    assert args.scale_rewards == ("group" if config.scale_rewards else "none")
+    assert args.activation_checkpointing == config.gradient_checkpointing
+    # completions, not prompts; updates, not generation steps
+    rows = config.prompts_per_step * config.num_generations
+    assert args.generation_batch_size == rows
+    per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps
+    assert per_update == rows // config.mini_batches
+    assert args.steps_per_generation == config.mini_batches * args.gradient_accumulation_steps
+    assert args.max_steps == config.max_steps * config.mini_batches
+    assert args.get_warmup_steps(args.max_steps) == config.warmup_steps * config.mini_batches
+    assert args.save_steps == config.save_steps * config.mini_batches
+    width = config.max_prompt_length + config.max_completion_length
+    assert args.per_device_train_batch_size * width <= max(config.micro_batch_tokens, width)
+    # what our loop does not have is off
+    off = {
+        "num_iterations": 1, "top_k": 0, "min_p": None, "repetition_penalty": 1.0,
+        "use_bias_correction_kl": False, "importance_sampling_level": "token",
+        "multi_objective_aggregation": "sum_then_normalize", "reward_weights": None,
+        "top_entropy_quantile": 1.0, "entropy_coef": 0.0, "use_adaptive_entropy": False,
+        "off_policy_mask_threshold": None, "sync_ref_model": False, "router_aux_loss_coef": 0.0,
+        "vllm_importance_sampling_correction": False, "shuffle_dataset": False, "fp16": False,
+        "use_transformers_continuous_batching": False, "cast_lm_head_to_fp32": False,
+    }  # fmt: skip
+    for field, value in off.items():
+        assert getattr(args, field) == value, field
+
+
+# GRPOConfig's own fields that change no result as they are used here
+INERT = {
+    "model_init_kwargs", "trust_remote_code", "pad_to_multiple_of", "cache_implementation",
+    "steps_per_generation", "ds3_gather_for_generation", "transformers_continuous_batching_config",
+    "use_transformers_paged", "log_completions", "log_multimodal", "log_unique_prompts",
+    "log_completions_hub_repo", "num_completions_to_print", "max_tool_calling_iterations",
+    "vllm_importance_sampling_cap", "vllm_importance_sampling_mode",
+    "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min",
+    "sapo_temperature_neg", "sapo_temperature_pos", "vespo_k_pos", "vespo_k_neg",
+    "vespo_lambda_pos", "vespo_lambda_neg", "entropy_coef_min", "entropy_coef_max",
+    "entropy_coef_delta", "entropy_target", "ref_model_mixup_alpha", "ref_model_sync_steps",
+}  # fmt: skip
+
+
+def test_no_field_of_grpo_config_is_left_to_its_default(tmp_path):
+    """A TRL release with a new setting fails here, by the setting's name."""
+    config = smoke()
+    of_trainer = {f.name for f in fields(TrainingArguments)}
+    known = {*grpo_settings(config), *machine_settings(config, "cuda", 8, vllm=True), *INERT}
+    new = [
+        f.name for f in fields(GRPOConfig)
+        if f.name not in of_trainer | known and not f.name.startswith("vllm_")
+    ]  # fmt: skip
+    assert not new, f"TRL {trl.__version__} has settings that nothing is said about: {new}"
+
+
+def test_completions_are_shared_out_among_processes():
+    config = smoke("MEDS", num_generations=6)  # 4 prompts x 6 / 2 mini-batches
+    assert grpo_settings(config, 4)["per_device_train_batch_size"] == 3
+    with pytest.raises(UserError, match="12 completions .* do not divide by 8 processes"):
+        grpo_settings(config, 8)
+    # MEDS in `paper`, 8 GPUs: 16 prompts x 16 rollouts an update, 2 rows of 4,096 tokens at once
+    paper = grpo_settings(replace(recipe("meds", "MEDS", "paper", 0), engine="trl"), 8)
+    assert paper["generation_batch_size"] == 512 * 16
+    assert paper["per_device_train_batch_size"] * paper["gradient_accumulation_steps"] == 32
+    assert paper["per_device_train_batch_size"] == 4
+
+
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"entropy_alpha": 0.4}, "no entropy advantage .entropy_alpha is 0.4"),
+    ({"dynamic_sampling": True, "loss_type": "grpo"}, "dynamic sampling with loss_type 'grpo'"),
+    ({"max_steps": 0}, "base model"),
+    ({"engine": "verl"}, "unknown engine 'verl'; valid: ours, trl"),
+])  # fmt: skip
+def test_what_trl_cannot_do_is_refused_by_name(changes, words):
+    with pytest.raises(UserError, match=words):
+        smoke("GRPO", **changes)
+
+
+def test_each_engine_refuses_the_other_ones_runs(tmp_path):
+    with pytest.raises(UserError, match="paperlib.rl.trl_engine"):
+        train_ours(smoke(), tmp_path)
+    with pytest.raises(UserError, match="engine is 'ours'"):
+        trl_engine.make_trainer(replace(smoke(), engine="ours"), tmp_path)
+
+
+def test_recipes_of_an_engine():
+    assert methods("meds", "trl") == ("Base", "GRPO", "DAPO", "MEDS")
+    assert methods("memory_r", "trl") == METHODS["memory_r"]
+    ours, theirs = (recipe("meds", "MEDS", "tiny", 1, engine=e) for e in ("ours", "trl"))
+    assert replace(theirs, engine="ours") == ours and theirs.name != ours.name
+    assert "engine" not in ours.to_dict() and theirs.to_dict()["engine"] == "trl"
+    assert recipe("meds", "Base", "tiny", 1, engine="trl") == recipe("meds", "Base", "tiny", 0)
+    with pytest.raises(UserError, match="'GRPO w/ Entropy Adv': engine 'trl' has no entropy adv"):
+        recipe("meds", "GRPO w/ Entropy Adv", "tiny", 0, engine="trl")
+    with pytest.raises(UserError, match="unknown engine 'verl'"):
+        recipe("meds", "Base", "tiny", 0, engine="verl")
+
+
+def test_tables_name_the_engine_and_its_approximation(tmp_path):
+    store = Store(tmp_path)
+    table = table1.meds_table1("tiny", "paper", (0,), store, engine="trl")
+    assert table.title.startswith("MEDS Table 1, profile tiny, preset paper, engine trl:")
+    assert {row.label for row in table.rows} == {"Base", "GRPO", "DAPO", "MEDS"}
+    words = "Not in this table: GRPO w/ Entropy Adv, which engine trl refuses."
+    assert words in table.footer
+    ours = table1.meds_table1("tiny", "paper", (0,), store)
+    assert "engine" not in ours.title and len(ours.rows) > len(table.rows)
+    assert not any("refuses" in line for line in ours.footer)
+
+    runs = [store.run(recipe("meds", m, "tiny", 0, engine=e))
+            for m, e in (("DAPO", "trl"), ("GRPO", "trl"), ("MEDS", "ours"))]  # fmt: skip
+    lines = table1._engine_lines(runs)
+    assert lines[0] == "Engine: TRL in 2 of 3 runs."
+    assert lines[1].startswith("Approximation: in DAPO dynamic sampling is one draw of 2 times")
+    assert table1._engine_lines(runs[2:]) == ()
+
+
+@pytest.mark.parametrize("name", ["one_gpu", "eight_gpus_zero3", "eight_gpus_fsdp",
+                                  "eight_gpus_vllm"])  # fmt: skip
+def test_launch_files_are_accelerates(name):
+    from accelerate.commands.config.config_args import load_config_from_file
+
+    path = LAUNCH_DIR / f"{name}.yaml"
+    settings = load_config_from_file(str(path))  # refuses keys that it does not know
+    assert settings.num_processes == (1 if name == "one_gpu" else 8)
+    kind = {"one_gpu": "NO", "eight_gpus_fsdp": "FSDP"}.get(name, "DEEPSPEED")
+    assert settings.distributed_type == kind
+    assert not settings.mixed_precision  # the recipe's
+    # the command in the file is one that the command line understands
+    words = path.read_text().partition("-m paperlib ")[2].partition("\ncompute")[0]
+    command = words.replace("#", " ").replace("\\", " ").split()
+    options = build_parser().parse_args(command)
+    config = recipe(options.paper, options.method, options.profile, 0, engine=options.engine)
+    assert config.engine == "trl" and options.vllm == (name == "eight_gpus_vllm")
+    grpo_settings(config, settings.num_processes)
+    assert {file for file, _, _ in LAUNCH.values()} <= {p.name for p in LAUNCH_DIR.iterdir()}
+
+
+def test_the_plan_names_the_launch_files(tmp_path):
+    plan = make_plan(["table1-meds"], "paper", "paper", (0,), Store(tmp_path), engine="trl")
+    file = LAUNCH_DIR / "eight_gpus_vllm.yaml"
+    assert f"MEDS on 8 GPU(s): accelerate launch --config_file {file} -m paperlib train" in (
+        plan.text
+    )
+    assert "GRPO w/ Entropy Adv" not in plan.text
+    assert not any("GPU memory" in line for line in plan.missing)  # 8 x 80 GB are enough
+
+
+def test_only_the_first_process_of_a_launcher_takes_the_lock(tmp_path, monkeypatch):
+    run = Store(tmp_path).run(smoke())
+    with run._locked():
+        monkeypatch.setenv("RANK", "3")
+        with run._locked():  # would wait for ever
+            assert (run.folder / "lock.json").exists()
+        assert (run.folder / "lock.json").exists()
+
+
+def test_vllm_is_refused_where_it_would_not_be_used(tmp_path, capsys):
+    arguments = "train --paper meds --method DAPO --profile smoke --vllm --runs".split()
+    assert main([*arguments, str(tmp_path)]) == 2
+    assert "--vllm is for --engine trl" in capsys.readouterr().err
+    assert machine_settings(smoke(), "cuda", 8, vllm=True)["vllm_max_model_length"] == 120
+
+
+# -- TRL's methods -----------------------------------------------------------------------------
+
+SIGNATURES = {
+    "get_train_dataloader": "self",
+    "_get_train_sampler": "self, dataset",
+    "get_decay_parameter_names": "self, model",
+    "create_scheduler": "self, num_training_steps, optimizer",
+    "_load_optimizer_and_scheduler": "self, checkpoint",
+    "_prepare_inputs": "self, generation_batch",
+    "_generate_and_score_completions": "self, inputs",
+    "_generate": "self, prompts",
+    "_tokenize_prompts": "self, prompts",
+    "_get_per_token_logps_and_entropies":
+        "self, model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, "
+        "compute_aux_loss, pixel_values, image_grid_thw, num_images, pixel_attention_mask, "
+        "spatial_shapes, num_tiles, image_sizes, token_type_ids, mm_token_type_ids, "
+        "image_position_ids",
+    "_calculate_rewards": "self, inputs, prompts, completions, completion_ids_list",
+    "_compute_loss": "self, model, inputs",
+    "_clip_grad_norm": "self, model",
+    "_save_checkpoint": "self, model, trial",
+    "create_model_card": "self, model_name, dataset_name, tags",
+}  # fmt: skip
+
+
+def test_signatures_of_what_is_overridden():
+    assert set(SIGNATURES) == set(OVERRIDDEN)
+    for name, expected in SIGNATURES.items():
+        method = getattr(GRPOTrainer, name, None)
+        where = f"TRL {trl.__version__}: GRPOTrainer.{name}"
+        assert method is not None, f"{where} is gone"
+        found = ", ".join(inspect.signature(method).parameters)
+        assert found == expected, f"{where} takes ({found}), not ({expected})"
+        assert name in vars(TermsTrainer), f"{name} is not overridden"
+
+
+def spied(name, real, order):
+    def spy(self, *args, **kwargs):
+        if name not in order:
+            order.append(name)
+        return real(self, *args, **kwargs)
+
+    return spy
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of MEDS with another memory, and the order in which methods were first called."""
+    order: list[str] = []
+    folder = tmp_path_factory.mktemp("trl") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in OVERRIDDEN:
+            patch.setattr(TermsTrainer, name, spied(name, vars(TermsTrainer)[name], order))
+        torch.set_num_threads(1)
+        trl_engine.train(stateful(), folder, device="cpu", progress=False)
+    return folder, order
+
+
+def stateful():
+    config = smoke("MEDS", micro_batch_tokens=640)
+    return replace(config, terms=(*config.terms, RepeatPenalty()))
+
+
+@NEEDS_TINY
+def test_order_of_what_is_overridden(finished):
+    _, order = finished
+    expected = [name for name in OVERRIDDEN if name != "_load_optimizer_and_scheduler"]
+    for found, name in zip(order, expected, strict=True):
+        assert found == name, f"TRL {trl.__version__} calls {found} where {name} was expected"
+
+
+# -- data and rollouts -------------------------------------------------------------------------
+
+
+@NEEDS_TINY
+def test_prompts_are_our_loops_in_its_order(tmp_path):
+    config = smoke("GRPO", max_steps=5)  # 20 of 8 problems: over the epochs
+    trainer = trl_engine.make_trainer(config, tmp_path)
+    _, tokenizer = load_policy("tiny")
+    stream = make_stream(config, load_problems(config.dataset), tokenizer)
+    wanted = [stream.problems[i] for _ in range(5) for i in stream.next(config.prompts_per_step)]
+    batches = list(trainer.get_train_dataloader())
+    per_step = trainer.args.steps_per_generation
+    assert len(batches) == 5 * per_step
+    asked = [row["id"] for batch in batches[::per_step] for row in batch]
+    assert asked == [p.id for p in wanted for _ in range(config.num_generations)]
+    ids, images, more = trainer._tokenize_prompts([wanted[0].question] * 2)
+    assert ids == [build_prompt(tokenizer, wanted[0].question, config.prompt)] * 2
+    assert (images, more) == (None, {})
+
+
+@NEEDS_TINY
+def test_learning_rate_moves_once_a_generation_step(tmp_path):
+    config = smoke("Cosine", mini_batches=2, max_steps=6, warmup_steps=2)
+    trainer = trl_engine.make_trainer(config, tmp_path)
+    trainer.create_optimizer_and_scheduler(trainer.args.max_steps)
+    rates = []
+    for _ in range(12):
+        rates.append(trainer.lr_scheduler.get_last_lr()[0])
+        trainer.optimizer.step()
+        trainer.lr_scheduler.step()
+    expected = [config.learning_rate * learning_rate_factor(i, 6, 2, "cosine") for i in range(6)]
+    assert rates == pytest.approx([rate for rate in expected for _ in range(2)])
+    decays = {group["weight_decay"] for group in trainer.optimizer.param_groups if group["params"]}
+    assert decays == {config.weight_decay}  # norms too
+
+
+def keeping(accuracy, **changes):
+    """What is kept and counted; groups of two, two prompts a step."""
+    config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2, **changes)
+    kept, counts = keep_groups(config, torch.tensor(accuracy, dtype=torch.float64))
+    return kept.tolist(), counts
+
+
+def test_dynamic_sampling_keeps_the_first_mixed_groups_and_counts():
+    kept, counts = keeping([1, 1, 0, 1, 0, 0, 1, 0])
+    assert kept == [2, 3, 6, 7]
+    assert counts == {
+        "generation_batches": 1, "groups_drawn": 4, "groups_kept": 2, "groups_dropped": 2,
+        "accuracy_drawn": 0.5,
+    }  # fmt: skip
+    kept, counts = keeping([0, 1, 0, 1, 0, 1, 0, 1])  # more than are needed: not "dropped"
+    assert kept == [0, 1, 2, 3] and counts["groups_dropped"] == 0 and counts["groups_kept"] == 2
+    assert keeping([1, 1, 1, 1, 0, 0, 1, 1])[0] == []
+    assert keeping([1, 1, 0, 0], dynamic_sampling=False)[0] == [0, 1, 2, 3]
+
+
+def dealing(kept, process=0, processes=1):
+    """Micro-batches of one row each; row i has i + 1 completion tokens and the token i."""
+    config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2)
+    lengths = torch.arange(1, 9)
+    mask = (torch.arange(8) < lengths[:, None]).long()
+    rows = {"prompt_ids": torch.arange(8)[:, None], "prompt_mask": torch.ones(8, 1).long(),
+            "completion_ids": torch.arange(8)[:, None] * mask, "completion_mask": mask}  # fmt: skip
+    return deal(config, rows, torch.tensor(kept, dtype=torch.long), torch.arange(8.0),
+                micro_batch=1, process=process, processes=processes)  # fmt: skip
+
+
+def test_rows_are_dealt_group_by_group_whatever_the_processes():
+    dealt, windows = dealing([2, 3, 6, 7])
+    assert windows == [2, 2]
+    assert [b["prompt_ids"].item() for b in dealt] == [2, 3, 6, 7]
+    assert [b["advantages"].item() for b in dealt] == [2, 3, 6, 7]
+    assert [b["completion_ids"].shape[1] for b in dealt] == [3, 4, 7, 8]  # no idle columns
+    # tokens of the mini-batch, in TRL's unit of the whole batch: times the mini-batches
+    assert [b["num_items_in_batch"].item() for b in dealt] == [14, 14, 30, 30]
+    two = [dealing([2, 3, 6, 7], process, 2)[0] for process in (0, 1)]
+    assert [[b["prompt_ids"].item() for b in of] for of in two] == [[2, 6], [3, 7]]
+    assert [[b["tokens"].item() for b in of] for of in two] == [[7, 15], [7, 15]]
+
+
+def test_too_few_groups_are_filled_up_with_rows_that_teach_nothing():
+    dealt, windows = dealing([4, 5])
+    assert windows == [2, 0]
+    assert [b["completion_mask"].sum().item() for b in dealt] == [5, 6, 0, 0]
+    assert [b["advantages"].item() for b in dealt] == [4, 5, 0, 0]
+    assert dealing([])[1] == [0, 0]
+
+
+@NEEDS_TINY
+def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
+    trainer = trl_engine.make_trainer(smoke("DAPO"), tmp_path)
+    trainer.create_optimizer_and_scheduler(trainer.args.max_steps)
+    weight = next(trainer.model.parameters())
+    trainer._sums, trainer._norms, trainer._step = trl_trainer.Counter(), [], 1
+
+    def update(rows, gradient):
+        trainer._real_rows = [rows, rows]
+        for p in trainer.model.parameters():
+            p.grad = torch.full_like(p, gradient)
+        before = weight.detach().clone()
+        trainer._clip_grad_norm(trainer.model)
+        trainer.optimizer.step()
+        return not torch.equal(weight, before)
+
+    trainer.optimizer.param_groups[0]["lr"] = trainer.optimizer.param_groups[-1]["lr"] = 1e-3
+    assert update(8, 1.0)  # also gives Adam moments that would move the weights
+    assert not update(0, 1.0)
+    assert not update(8, float("inf"))
+    assert (len(trainer._norms), trainer._sums["skipped_updates"]) == (1, 1)
+
+
+# -- the run folder ----------------------------------------------------------------------------
+
+
+@NEEDS_TINY
+def test_the_folder_is_our_loops(finished):
+    folder, _ = finished
+    config = stateful()
+    assert read_json(folder / "config.json")["engine"] == "trl"
+    assert {k: read_json(folder / "complete.json")[k] for k in ("reason", "step")} == {
+        "reason": "finished", "step": 4,
+    }
+    rows = read_jsonl(folder / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    names = {term.name for term in config.terms}
+    for row in rows:
+        assert row["groups_drawn"] == OVERSAMPLING * config.prompts_per_step
+        assert row["updates"] == config.mini_batches and row["entropy"] > 0
+        unknown = set(row) - set(GLOSSARY)
+        assert {key.split("/")[1] for key in unknown} == names, unknown
+    assert [p.name for p in sorted((folder / "checkpoints").iterdir())] == ["000002", "000004"]
+    model, tokenizer = load_policy(folder / "checkpoints" / "000004")
+    assert tokenizer.chat_template and next(model.parameters()).isfinite().all()
+
+
+@NEEDS_TINY
+def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path, monkeypatch):
+    """Bit for bit on the CPU: weights, rollouts, metrics; memories and global generators too."""
+    folder, _ = finished
+    real = trl_trainer.write_rollouts
+
+    def dies(target, rollouts, *rest):
+        if rollouts.step == 4:
+            raise KeyboardInterrupt
+        real(target, rollouts, *rest)
+
+    monkeypatch.setattr(trl_trainer, "write_rollouts", dies)
+    with pytest.raises(KeyboardInterrupt):
+        trl_engine.train(stateful(), tmp_path / "run", device="cpu", progress=False)
+    assert [row["step"] for row in read_jsonl(tmp_path / "run/metrics.jsonl")] == [1, 2, 3]
+    monkeypatch.setattr(trl_trainer, "write_rollouts", real)
+    torch.manual_seed(99)
+    np.random.seed(99)
+    trl_engine.train(stateful(), tmp_path / "run", device="cpu", progress=False)
+    assert outcome(tmp_path / "run") == outcome(folder)
+    states = [f / "checkpoints/000004/state.pt" for f in (folder, tmp_path / "run")]
+    a, b = (torch.load(path, weights_only=True)["terms"] for path in states)
+    assert torch.equal(a["repeat"]["seen"], b["repeat"]["seen"])
+    assert a["cluster_penalty"]["visits"] == b["cluster_penalty"]["visits"] != {}
+
+
+@NEEDS_TINY
+def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(trl_trainer, "grade_all", lambda texts, golds: [False] * len(texts))
+    config = smoke("DAPO", max_empty_steps=2, max_completion_length=8, save_steps=4)
+    trl_engine.train(config, tmp_path, device="cpu", progress=False)
+    done = read_json(tmp_path / "complete.json")
+    assert (done["step"], done["reason"]) == (
+        2, "no group with spread in accuracy for 2 steps",
+    )  # fmt: skip
+    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    assert [row["groups_kept"] for row in rows] == [0, 0] and "reward" not in rows[0]
+    assert not list(tmp_path.glob("rollouts/*"))
+    start, end = (load_policy(m)[0].state_dict() for m in
+                  ("tiny", tmp_path / "checkpoints" / "000002"))  # fmt: skip
+    assert all(torch.equal(start[key], end[key]) for key in start)
