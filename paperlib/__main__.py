@@ -52,6 +52,10 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
         command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
         command.add_argument("--device", default="auto", help="auto, cpu, cuda (%(default)s)")
+    train.add_argument(
+        "--report-to", default="tensorboard",
+        help="tensorboard, trackio, wandb, several with commas between, or none (%(default)s)",
+    )
     evaluate.add_argument("--split", default="test", help="test or validation (%(default)s)")
     evaluate.add_argument(
         "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
@@ -112,7 +116,7 @@ def _run(options: argparse.Namespace):
 
 def _train(options: argparse.Namespace) -> None:
     run = _run(options)
-    run.ensure(device=options.device)
+    run.ensure(device=options.device, report_to=options.report_to)
     print(run.folder)
 
 

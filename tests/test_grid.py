@@ -87,6 +87,18 @@ def test_the_number_of_threads_is_put_back(store):
     assert torch.get_num_threads() == before
 
 
+def test_training_is_told_where_to_report(store, monkeypatch):
+    told = []
+    train = sys.modules["paperlib.rl.train"].train
+    monkeypatch.setattr(
+        sys.modules["paperlib.rl.train"], "train",
+        lambda *args, **kwargs: (told.append(kwargs["report_to"]), train(*args, **kwargs)),
+    )
+    for seed, more in ((0, {}), (1, {"report_to": "none"})):
+        grid([make_config(seed)], store=store, executor="inline", device="cpu", **more)
+    assert told == ["tensorboard", "none"]
+
+
 def test_the_last_checkpoint_only(store):
     (run,) = grid([make_config()], [SETTINGS], store=store, executor="inline", device="cpu")
     assert [p.name[:6] for p in run.folder.glob("evaluations/*")] == ["000004"]
@@ -201,12 +213,17 @@ def test_a_foreign_run_is_reported_and_kept(store):
 
 
 def test_bad_arguments(store, monkeypatch):
-    with pytest.raises(UserError, match="unknown executor 'slurm'; valid: local, inline"):
-        grid([], executor="slurm")
+    with pytest.raises(UserError, match="unknown executor 'mars'; valid: local, inline, slurm"):
+        grid([], executor="mars")
     with pytest.raises(UserError, match="unknown checkpoints 'best'"):
         grid([], checkpoints="best")
     with pytest.raises(UserError, match="jobs is 0"):
         grid([], jobs=0)
+    with pytest.raises(UserError, match="slurm has options, but executor is 'local'"):
+        grid([], slurm={"gpus": 1})
+    with pytest.raises(UserError, match="unknown report_to 'tensorbord'; valid: tensorboard"):
+        grid([make_config()], store=store, report_to="tensorbord")
+    assert not store.root.exists()
     monkeypatch.setattr(Correct, "__module__", "__main__")
     with pytest.raises(UserError, match="Correct is defined in a notebook or script"):
         grid([replace(make_config(), terms=(Correct(),))], store=store)
