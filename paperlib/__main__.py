@@ -61,6 +61,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
     )
 
+    export = add("export", _export, "save a run's policy as an ordinary Hugging Face folder")
+    export.add_argument("run", help="the run's folder; `runs` lists them")
+    export.add_argument("target", help="a new folder")
+    export.add_argument("--step", type=int, help="of the checkpoint (the last)")
+
     add("tasks", _tasks, "print the folder of lm-eval's task files, for its --include_path")
 
     data = add("data", _data, "list the data sets, or check some and tell what is odd about them")
@@ -134,6 +139,12 @@ def _evaluate(options: argparse.Namespace) -> None:
         problems = run.evaluation(step, settings)["problems"]
         share = sum(p["correct"] / p["n"] for p in problems) / len(problems)
         print(f"step {step}  {settings.name}  pass@1 {share:.3f}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    from paperlib.rl.export import export
+
+    print(export(options.run, options.target, options.step))
 
 
 def _tasks(options: argparse.Namespace) -> None:
