@@ -3,8 +3,9 @@
 #   PROFILE  smoke, tiny, laptop or paper     PRESET  paper or released
 #   SEEDS    numbers with commas between      JOBS    processes at once (default: one per core)
 #   MODELS   of both Table 1s, with commas    FORCE   1: start although something is missing
+#   EXECUTOR local, inline or slurm           SLURM   "{'partition': 'gpu', 'gpus': 1}": its options
 #
-# SEEDS, JOBS and MODELS are the notebooks' own when they are not given. PARALLEL notebooks run at
+# SEEDS, JOBS, MODELS, EXECUTOR and SLURM are the notebooks' own when they are not given. PARALLEL notebooks run at
 # once; more than one helps when the runs are there.
 
 PROFILE ?= tiny
@@ -12,6 +13,8 @@ PRESET ?= paper
 SEEDS ?=
 JOBS ?=
 MODELS ?=
+EXECUTOR ?=
+SLURM ?=
 FORCE ?=
 PARALLEL ?= 1
 
@@ -29,7 +32,8 @@ PY = python=$$(.ci/python 2> /dev/null) && "$$python"
 
 REPRODUCE = -m paperlib reproduce --parallel $(PARALLEL) -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" \
         $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)") \
-        $(if $(MODELS),-p MODELS "$(MODELS)") $(if $(FORCE),--force)
+        $(if $(MODELS),-p MODELS "$(MODELS)") $(if $(FORCE),--force) \
+        $(if $(EXECUTOR),-p EXECUTOR "$(EXECUTOR)") $(if $(SLURM),-p SLURM "$(SLURM)")
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9%-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 28
