@@ -82,13 +82,16 @@ def sacct(*_):
         print(f"{path.stem}|{path.read_text()}|here")
 
 
-def scancel(name):
-    (HOME / f"{name}.state").write_text("CANCELLED")
-    if (HOME / f"{name}.pid").exists():
-        try:
-            os.killpg(int((HOME / f"{name}.pid").read_text()), signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+def scancel(option):
+    jobs = [
+        path.name.removeprefix("script") for path in HOME.glob("script*")
+        if option.replace("--name=", "--job-name=") in path.read_text().split()
+    ]
+    for path in HOME.glob("*.state"):
+        if path.stem.split("_")[0] in jobs and path.read_text() in ("PENDING", "RUNNING"):
+            path.write_text("CANCELLED")
+            if path.with_suffix(".pid").exists():
+                os.killpg(int(path.with_suffix(".pid").read_text()), signal.SIGKILL)
 
 
 def scontrol(_, name):

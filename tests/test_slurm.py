@@ -3,6 +3,7 @@
 import _thread
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -99,13 +100,13 @@ def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
 
     lines = (cluster / "script100").read_text().splitlines()
     for line in ("--array=0-3%2", "--partition=gpu", "--gpus-per-node=2", "--account=mine",
-                 "--time=240", "--cpus-per-task=1", "--requeue", "--signal=USR2@90",
-                 "--job-name=paperlib"):
+                 "--time=240", "--cpus-per-task=1", "--requeue", "--signal=USR2@90"):
         assert f"#SBATCH {line}" in lines, line
     assert "export OMP_NUM_THREADS=1" in lines
     assert "-m submitit.core._submit" in next(line for line in lines if line.startswith("srun"))
     calls = (cluster / "calls").read_text().splitlines()
     assert sum(call.startswith("sbatch") for call in calls) == 1  # one array job
+    assert not any(call.startswith("scancel") for call in calls)
 
     runs = grid([make_config(0), mine], [SETTINGS], **options(store))
     assert [run.status() for run in runs] == ["complete"] * 2
@@ -133,6 +134,7 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypa
         for name, value in child_environment(1).items():
             monkeypatch.setenv(name, value)
         executor = submitit.LocalExecutor(tmp_path / "local")
+        executor.update_parameters(job_name="any")
         job = Job(run, (), "last", 1, "cpu")
         assert module.run_all([job], executor, Progress(total=1, done=0)) == []
     thread.join()
@@ -168,6 +170,30 @@ def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch)
     assert [store.run(c).status() for c in configs] == ["partial", "missing"]
     grid(configs, **options(store))
     assert [store.run(c).status() for c in configs] == ["complete"] * 2
+
+
+def test_a_killed_grid_leaves_nothing_in_the_queue(cluster, tmp_path):
+    """As when a notebook's kernel is restarted: it has no time to clean up."""
+    store = Store(tmp_path / "runs")
+    folder = store.run(make_config(60)).folder
+    code = (
+        "from paperlib.experiments.grid import grid; from test_store import *;"
+        "grid([make_config(60), make_config(0)], device='cpu', executor='slurm', jobs=1,"
+        f"store=Store({str(store.root)!r}))"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, **child_environment(1)}
+    )
+    wait_for(folder / "started")
+    pid = read_json(folder / "lock.json")["pid"]
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+    states = {path.stem: path.read_text() for path in cluster.glob("*.state")}
+    assert states == {"100_0": "CANCELLED", "100_1": "CANCELLED"}
 
 
 def test_what_slurm_does_not_take_is_quoted(cluster, tmp_path):

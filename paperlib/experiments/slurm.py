@@ -4,17 +4,19 @@
          slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
 
 The run store must lie on a file system that all nodes see, with working file locks. A task that is
-preempted or out of time is queued again and goes on from its run's newest checkpoint. If this
-process is killed (not Ctrl-C), its tasks go on by themselves; a run is written by one task only,
-so a task of a second grid waits for the first to end.
+preempted or out of time is queued again and goes on from its run's newest checkpoint. When the
+process that waits for the tasks ends before they do, by Ctrl-C or by a kill, they are cancelled.
 """
 
 from __future__ import annotations
 
 import shlex
 import shutil
+import subprocess
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -84,7 +86,8 @@ def make_executor(
     executor = SlurmExecutor(folder, max_num_timeout=TIMEOUTS)
     try:
         executor.update_parameters(**{
-            "job_name": "paperlib", "time": own["minutes"], "cpus_per_task": threads,
+            "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
+            "time": own["minutes"], "cpus_per_task": threads,
             "srun_args": [f"--cpus-per-task={threads}"],  # SLURM's srun does not take sbatch's
             "stderr_to_stdout": True,
             "setup": [f"export {name}={shlex.quote(value)}" for name, value in environment],
@@ -100,21 +103,20 @@ def make_executor(
 def run_all(jobs: list[Job], executor: Any, progress: Progress) -> list[Job]:
     """Submit the jobs and wait for them; those that failed, whose runs' logs tell why.
 
-    However this ends, no task is left in the queue or running (but see the module's text).
-
     Raises:
         UserError: SLURM refused the submission; quotes it.
     """
     from submitit.core.utils import UncompletedJobError
     from submitit.helpers import clean_env
 
-    try:
-        with clean_env():  # what a job that a notebook itself runs in has set
-            tasks = executor.submit_array([Task(job) for job in jobs])
-    except Exception as error:  # submitit's own kind, or the system's
-        raise UserError(f"SLURM did not take the jobs: {error}") from error
-    waiting, failed = dict(zip(tasks, jobs, strict=True)), []
-    try:
+    failed = []
+    with _cancelled_unless_done(executor.parameters["job_name"]):
+        try:
+            with clean_env():  # what a job that a notebook itself runs in has set
+                tasks = executor.submit_array([Task(job) for job in jobs])
+        except Exception as error:  # submitit's own kind, or the system's
+            raise UserError(f"SLURM did not take the jobs: {error}") from error
+        waiting = dict(zip(tasks, jobs, strict=True))
         while waiting:
             progress.show(_states(list(waiting.values())))
             time.sleep(POLL_SECONDS)
@@ -129,10 +131,26 @@ def run_all(jobs: list[Job], executor: Any, progress: Progress) -> list[Job]:
                             if isinstance(error, UncompletedJobError):  # killed, or never started
                                 log.write(f"SLURM job {task.job_id}: {task.state}\n".encode())
                 progress.advance()
-    finally:
-        for task in waiting:
-            task.cancel(check=False)
     return failed
+
+
+@contextmanager
+def _cancelled_unless_done(name: str) -> Iterator[None]:
+    """Cancel all jobs of that name if the block, or this process, ends in any way but well.
+
+    A shell waits for a line that is only written at the good end: its input also ends when this
+    process is killed, or is a notebook's kernel that is restarted, and cannot clean up.
+    """
+    guard = subprocess.Popen(
+        ["sh", "-c", 'read done || exec scancel --name="$0"', name],
+        stdin=subprocess.PIPE, start_new_session=True,  # out of reach of the terminal's Ctrl-C
+    )
+    try:
+        yield
+        guard.stdin.write(b"done\n")
+    finally:
+        guard.stdin.close()
+        guard.wait()
 
 
 def _states(jobs: list[Job]) -> list[str]:
