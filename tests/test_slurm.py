@@ -223,7 +223,7 @@ def test_cpu_nodes_are_asked_for_no_gpu(cluster, tmp_path):
 def test_what_is_missing_is_named(tmp_path, monkeypatch):
     store = Store(tmp_path / "runs")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no sbatch and srun here"):
+    with pytest.raises(UserError, match="no sbatch, srun, sacct, scancel here"):
         grid([make_config()], **options(store))
     monkeypatch.setattr(module, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="pip install submitit"):

@@ -3,7 +3,8 @@
     grid(configs, executor="slurm", jobs=8,
          slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
 
-The run store must lie on a file system that all nodes see, with working file locks. A task that is
+The run store must lie on a file system that all nodes see, with working file locks, and SLURM must
+keep accounts (sacct), or a task that was killed is waited for without end. A task that is
 preempted or out of time is queued again and goes on from its run's newest checkpoint. When the
 process that waits for the tasks ends before they do, by Ctrl-C or by a kill, they are cancelled.
 """
@@ -66,9 +67,10 @@ def make_executor(
     """
     if find_spec("submitit") is None:
         raise UserError("executor 'slurm' needs a package that is missing: pip install submitit")
-    if shutil.which("sbatch") is None or shutil.which("srun") is None:
+    lacking = [name for name in ("sbatch", "srun", "sacct", "scancel") if not shutil.which(name)]
+    if lacking:
         raise UserError(
-            "executor 'slurm' finds no sbatch and srun here: start it where SLURM is, or use "
+            f"executor 'slurm' finds no {', '.join(lacking)} here: start it where SLURM is, or use "
             "executor 'local'"
         )
     from submitit import SlurmExecutor
@@ -86,13 +88,13 @@ def make_executor(
     executor = SlurmExecutor(folder, max_num_timeout=TIMEOUTS)
     try:
         executor.update_parameters(**{
-            "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
             "time": own["minutes"], "cpus_per_task": threads,
             "srun_args": [f"--cpus-per-task={threads}"],  # SLURM's srun does not take sbatch's
             "stderr_to_stdout": True,
             "setup": [f"export {name}={shlex.quote(value)}" for name, value in environment],
             "additional_parameters": {"requeue": True},  # where the cluster preempts by itself
             **({"array_parallelism": at_once} if at_once else {}), **rest,
+            "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
         })
     except ValueError as error:
         valid = ", ".join([*OWN, *sorted(executor._valid_parameters())])
