@@ -99,6 +99,12 @@ def test_training_is_told_where_to_report(store, monkeypatch):
     assert told == ["tensorboard", "none"]
 
 
+def test_workers_import_this_paperlib_wherever_they_start(store, tmp_path, monkeypatch):
+    work_beside_another_paperlib(tmp_path, monkeypatch)
+    grid([make_config()], store=store, device="cpu")
+    assert store.run(make_config()).status() == "complete"
+
+
 def test_the_last_checkpoint_only(store):
     (run,) = grid([make_config()], [SETTINGS], store=store, executor="inline", device="cpu")
     assert [p.name[:6] for p in run.folder.glob("evaluations/*")] == ["000004"]
@@ -239,6 +245,14 @@ def test_progress_tells_the_step_and_writes_the_status_file(store, monkeypatch, 
     with Progress(total=3, done=1) as progress:
         progress.show([describe(run)])
     assert (tmp_path / "status").read_text() == "1/3 runs; DAPO s0 2/4\n"
+
+
+def work_beside_another_paperlib(folder: Path, monkeypatch) -> None:
+    """Make a folder with a package of that name, as another clone is, the working folder."""
+    other = folder / "clone" / "paperlib"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise ImportError('another clone')")
+    monkeypatch.chdir(other.parent)
 
 
 def wait_for(path: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_grid import STAND_IN, alive, wait_for
+from test_grid import STAND_IN, alive, wait_for, work_beside_another_paperlib
 from test_store import SETTINGS, make_config
 
 from paperlib.errors import UserError
@@ -50,6 +50,7 @@ def cluster(tmp_path: Path, monkeypatch) -> Path:
         )
         (bin_folder / name).chmod(0o755)
     (site / "sitecustomize.py").write_text(STAND_IN + LIGHT)
+    work_beside_another_paperlib(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(site)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(home))

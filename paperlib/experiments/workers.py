@@ -92,8 +92,11 @@ def child_environment(threads: int) -> dict[str, str]:
     """The variables of a process that does jobs with so many threads, wherever it runs: it must
     import this paperlib and what this process can import, and draws no bars."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
-    return {**dict.fromkeys(names, str(threads)), "PYTHONPATH": path, "PAPERLIB_PROGRESS": "0"}
+    path = os.pathsep.join([str(ROOT), *(p or os.getcwd() for p in sys.path)])
+    return {
+        **dict.fromkeys(names, str(threads)), "PAPERLIB_PROGRESS": "0", "PYTHONPATH": path,
+        "PYTHONSAFEPATH": "1",  # python -c and -m would look in the working folder first
+    }
 
 
 def open_log(folder: Path) -> Any:
@@ -139,6 +142,7 @@ def main() -> None:
     What a job prints goes to its run's log; the answer after each is a line on the first stdout.
     """
     answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what is printed between two jobs is no answer
     jobs: queue.SimpleQueue[tuple[Path, bytes]] = queue.SimpleQueue()
 
     def receive() -> None:
