@@ -4,8 +4,10 @@
 #   SEEDS    numbers with commas between      JOBS    processes at once (default: one per core)
 #   MODELS   of both Table 1s, with commas    FORCE   1: start although something is missing
 #   ENGINE   of both Table 1s: ours or trl
+#   EXECUTOR local, inline or slurm           SLURM   "{'partition': 'gpu', 'gpus': 1}": its options
 #
-# SEEDS, JOBS, MODELS and ENGINE are the notebooks' own when they are not given. PARALLEL notebooks run at
+# SEEDS, JOBS, MODELS, ENGINE, EXECUTOR and SLURM are the notebooks' own when they are not given.
+# PARALLEL notebooks run at
 # once; more than one helps when the runs are there.
 
 PROFILE ?= tiny
@@ -14,6 +16,8 @@ SEEDS ?=
 JOBS ?=
 MODELS ?=
 ENGINE ?=
+EXECUTOR ?=
+SLURM ?=
 FORCE ?=
 PARALLEL ?= 1
 
@@ -32,6 +36,7 @@ PY = python=$$(.ci/python 2> /dev/null) && "$$python"
 REPRODUCE = -m paperlib reproduce --parallel $(PARALLEL) -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" \
         $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)") \
         $(if $(MODELS),-p MODELS "$(MODELS)") $(if $(ENGINE),-p ENGINE "$(ENGINE)") \
+        $(if $(EXECUTOR),-p EXECUTOR "$(EXECUTOR)") $(if $(SLURM),-p SLURM "$(SLURM)") \
         $(if $(FORCE),--force)
 
 help: ## list the targets

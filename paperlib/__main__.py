@@ -56,10 +56,19 @@ def build_parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--vllm", action="store_true", help="sample with vLLM, on the GPUs that train (engine trl)"
     )
+    train.add_argument(
+        "--report-to", default="tensorboard",
+        help="tensorboard, trackio, wandb, several with commas between, or none (%(default)s)",
+    )
     evaluate.add_argument("--split", default="test", help="test or validation (%(default)s)")
     evaluate.add_argument(
         "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
     )
+
+    export = add("export", _export, "save a run's policy as an ordinary Hugging Face folder")
+    export.add_argument("run", help="the run's folder; `runs` lists them")
+    export.add_argument("target", help="a new folder")
+    export.add_argument("--step", type=int, help="of the checkpoint (the last)")
 
     add("tasks", _tasks, "print the folder of lm-eval's task files, for its --include_path")
 
@@ -120,7 +129,8 @@ def _train(options: argparse.Namespace) -> None:
     run = _run(options)
     if options.vllm and run.config.engine != "trl":
         raise UserError("--vllm is for --engine trl; our loop samples by itself")
-    run.ensure(device=options.device, **({"vllm": True} if options.vllm else {}))
+    more = {"vllm": True} if options.vllm else {}
+    run.ensure(device=options.device, report_to=options.report_to, **more)
     print(run.folder)
 
 
@@ -138,6 +148,12 @@ def _evaluate(options: argparse.Namespace) -> None:
         problems = run.evaluation(step, settings)["problems"]
         share = sum(p["correct"] / p["n"] for p in problems) / len(problems)
         print(f"step {step}  {settings.name}  pass@1 {share:.3f}")
+
+
+def _export(options: argparse.Namespace) -> None:
+    from paperlib.rl.export import export
+
+    print(export(options.run, options.target, options.step))
 
 
 def _tasks(options: argparse.Namespace) -> None:

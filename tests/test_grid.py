@@ -87,6 +87,24 @@ def test_the_number_of_threads_is_put_back(store):
     assert torch.get_num_threads() == before
 
 
+def test_training_is_told_where_to_report(store, monkeypatch):
+    told = []
+    train = sys.modules["paperlib.rl.train"].train
+    monkeypatch.setattr(
+        sys.modules["paperlib.rl.train"], "train",
+        lambda *args, **kwargs: (told.append(kwargs["report_to"]), train(*args, **kwargs)),
+    )
+    for seed, more in ((0, {}), (1, {"report_to": "none"})):
+        grid([make_config(seed)], store=store, executor="inline", device="cpu", **more)
+    assert told == ["tensorboard", "none"]
+
+
+def test_workers_import_this_paperlib_wherever_they_start(store, tmp_path, monkeypatch):
+    work_beside_another_paperlib(tmp_path, monkeypatch)
+    grid([make_config()], store=store, device="cpu")
+    assert store.run(make_config()).status() == "complete"
+
+
 def test_the_last_checkpoint_only(store):
     (run,) = grid([make_config()], [SETTINGS], store=store, executor="inline", device="cpu")
     assert [p.name[:6] for p in run.folder.glob("evaluations/*")] == ["000004"]
@@ -201,12 +219,17 @@ def test_a_foreign_run_is_reported_and_kept(store):
 
 
 def test_bad_arguments(store, monkeypatch):
-    with pytest.raises(UserError, match="unknown executor 'slurm'; valid: local, inline"):
-        grid([], executor="slurm")
+    with pytest.raises(UserError, match="unknown executor 'mars'; valid: local, inline, slurm"):
+        grid([], executor="mars")
     with pytest.raises(UserError, match="unknown checkpoints 'best'"):
         grid([], checkpoints="best")
     with pytest.raises(UserError, match="jobs is 0"):
         grid([], jobs=0)
+    with pytest.raises(UserError, match="slurm has options, but executor is 'local'"):
+        grid([], slurm={"gpus": 1})
+    with pytest.raises(UserError, match="unknown report_to 'tensorbord'; valid: tensorboard"):
+        grid([make_config()], store=store, report_to="tensorbord")
+    assert not store.root.exists()
     monkeypatch.setattr(Correct, "__module__", "__main__")
     with pytest.raises(UserError, match="Correct is defined in a notebook or script"):
         grid([replace(make_config(), terms=(Correct(),))], store=store)
@@ -222,6 +245,14 @@ def test_progress_tells_the_step_and_writes_the_status_file(store, monkeypatch, 
     with Progress(total=3, done=1) as progress:
         progress.show([describe(run)])
     assert (tmp_path / "status").read_text() == "1/3 runs; DAPO s0 2/4\n"
+
+
+def work_beside_another_paperlib(folder: Path, monkeypatch) -> None:
+    """Make a folder with a package of that name, as another clone is, the working folder."""
+    other = folder / "clone" / "paperlib"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("raise ImportError('another clone')")
+    monkeypatch.chdir(other.parent)
 
 
 def wait_for(path: Path) -> None:

@@ -36,7 +36,8 @@ def make_config(seed: int = 0, **changes) -> RunConfig:
 
 
 def fake_train(
-    config: RunConfig, folder: Path, *, progress: bool = True, device: str = "cpu", watch=None
+    config: RunConfig, folder: Path, *, progress: bool = True, device: str = "cpu", watch=None,
+    report_to: str = "tensorboard",
 ):
     """Steps of nothing, one checkpoint every other step; resumes like the real one."""
     write_json_atomic(folder / "config.json", config.to_dict())

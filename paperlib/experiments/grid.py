@@ -7,7 +7,8 @@ the number of jobs never change a result. What is complete costs a look at the d
                 evaluations=[settings])
 
 Local jobs are done by worker processes. The crash or the kill of one (out of memory, say) costs
-the job it had and no other, and a worker ends itself when the parent is gone.
+the job it had and no other, and a worker ends itself when the parent is gone. On a cluster the
+same call goes through SLURM (:mod:`paperlib.experiments.slurm`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paperlib.environment import available_cores
 from paperlib.errors import UserError, check_choice
@@ -27,6 +29,7 @@ from paperlib.experiments.progress import Progress
 from paperlib.experiments.store import Run, Store
 from paperlib.experiments.workers import Worker, open_log, stop_all
 from paperlib.rl.config import RunConfig
+from paperlib.rl.trackers import check_trackers
 
 POLL_SECONDS = 0.5
 LOG_LINES = 15  # of a failed run's log, in the error
@@ -41,6 +44,7 @@ class Job:
     which: str  # "last" or "all" checkpoints
     threads: int
     device: str
+    report_to: str = "tensorboard"
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints to evaluate."""
@@ -61,7 +65,7 @@ class Job:
 
         device = str(resolve_device(self.device))
         with fixed_threads(self.threads):
-            self.run.ensure(device=device, progress=False)
+            self.run.ensure(device=device, progress=False, report_to=self.report_to)
             for step in self.steps():
                 for settings in self.evaluations:
                     self.run.evaluation(step, settings, device=device, progress=False)
@@ -77,6 +81,8 @@ def grid(
     jobs: int | None = None,
     threads: int = 1,
     device: str = "auto",
+    slurm: Mapping[str, Any] | None = None,
+    report_to: str = "tensorboard",
 ) -> list[Run]:
     """Complete the run of every config and evaluate it; the runs in the order of ``configs``.
 
@@ -84,29 +90,46 @@ def grid(
         evaluations: computed for the chosen ``checkpoints`` ("last" or "all") of every run.
         store: default ``Store()``, i.e. ``runs/`` in the working folder.
         executor: "local" = several processes; "inline" = one after the other in this process, for
-            debugging and for reward terms that are defined in a notebook.
-        jobs: processes at once; default: as many as there are cores for. Use 1 on a single GPU.
+            debugging and for reward terms that are defined in a notebook; "slurm" = a cluster.
+        jobs: runs at once; default: as many as there are cores for, on SLURM as it lets. Use 1 on
+            a single GPU.
         threads: of each run; a different number may change results in the last digits.
         device: "auto", "cpu", "cuda", ...
+        slurm: ``{"partition": "gpu", "gpus": 1, "minutes": 240}`` and other options of a SLURM
+            job, see :func:`paperlib.experiments.slurm.make_executor`.
+        report_to: who gets the metrics beside the run's folder, see :mod:`paperlib.rl.trackers`.
 
     Raises:
-        UserError: unknown executor or checkpoints; a term that a process cannot import.
+        UserError: unknown executor, checkpoints, report_to or SLURM option; a package or a cluster
+            that is not there; a term that a process cannot import.
         RuntimeError: at the end, if runs failed; names them with the tails of their logs. The
             others are complete, and another call resumes the failed ones.
     """
-    check_choice("executor", executor, ("local", "inline"))
+    check_choice("executor", executor, ("local", "inline", "slurm"))
     check_choice("checkpoints", checkpoints, ("last", "all"))
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs is {jobs}; it must be at least 1")
+    if slurm and executor != "slurm":
+        raise UserError(f"slurm has options, but executor is {executor!r}; make it 'slurm'")
+    check_trackers(report_to)
     store = store or Store()
     runs = [store.run(config) for config in configs]
     unique = {run.folder: run for run in runs}
-    todo = [Job(run, tuple(evaluations), checkpoints, threads, device) for run in unique.values()]
+    todo = [
+        Job(run, tuple(evaluations), checkpoints, threads, device, report_to)
+        for run in unique.values()
+    ]
     pending = [job for job in todo if not job.done()]
     if pending:
+        if executor == "slurm":
+            from paperlib.experiments.slurm import make_executor, run_all
+
+            cluster = make_executor(store.root / "slurm", slurm or {}, jobs, threads)
         with Progress(total=len(todo), done=len(todo) - len(pending)) as progress:
             if executor == "inline":
                 failed = _inline(pending, progress)
+            elif executor == "slurm":
+                failed = run_all(pending, cluster, progress)
             else:
                 limit = jobs or max(1, available_cores() // threads)
                 failed = _local(pending, limit, progress)

@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +35,12 @@ class Worker:
     """
 
     def __init__(self, first: Job) -> None:
-        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-        # the child must import this paperlib and what the parent can import, wherever it runs
-        path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
         self.job: Job | None = None
         with open_log(first.run.folder) as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", "from paperlib.experiments.workers import main; main()"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                env={**os.environ, **dict.fromkeys(names, str(first.threads)), "PYTHONPATH": path,
-                     "PYTHONSAFEPATH": "1",  # not what lies in the working folder
-                     "PAPERLIB_PROGRESS": "0"},
+                env={**os.environ, **child_environment(first.threads)},
             )
         os.set_blocking(self.process.stdout.fileno(), False)
 
@@ -92,10 +88,52 @@ def stop_all(processes: list[subprocess.Popen]) -> None:
         process.stdout.close()
 
 
+def child_environment(threads: int) -> dict[str, str]:
+    """The variables of a process that does jobs with so many threads, wherever it runs: it must
+    import this paperlib and what this process can import, and draws no bars."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    path = os.pathsep.join([str(ROOT), *(p or os.getcwd() for p in sys.path)])
+    return {
+        **dict.fromkeys(names, str(threads)), "PAPERLIB_PROGRESS": "0", "PYTHONPATH": path,
+        "PYTHONSAFEPATH": "1",  # python -c and -m would look in the working folder first
+    }
+
+
 def open_log(folder: Path) -> Any:
     """A run's log.txt, opened to append bytes; the folder is made if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     return open(folder / "log.txt", "ab")
+
+
+def attempt(folder: Path, work: Callable[[], None]) -> str:
+    """Call ``work`` with all output of this process in the log of the run in ``folder``, errors
+    too; ``done`` or ``failed``."""
+    with open_log(folder) as log, _output_to(log):
+        try:
+            work()
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return "failed"
+        except Exception:
+            traceback.print_exc()
+            return "failed"
+    return "done"
+
+
+@contextmanager
+def _output_to(file: Any) -> Iterator[None]:
+    """Descriptors 1 and 2 go to the file: what libraries and child processes print, too."""
+    before = [(os.dup(number), number) for number in (1, 2)]
+    try:
+        for _, number in before:
+            os.dup2(file.fileno(), number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for kept, number in before:
+            os.dup2(kept, number)
+            os.close(kept)
 
 
 def main() -> None:
@@ -104,6 +142,7 @@ def main() -> None:
     What a job prints goes to its run's log; the answer after each is a line on the first stdout.
     """
     answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what is printed between two jobs is no answer
     jobs: queue.SimpleQueue[tuple[Path, bytes]] = queue.SimpleQueue()
 
     def receive() -> None:
@@ -115,18 +154,5 @@ def main() -> None:
     threading.Thread(target=receive, daemon=True).start()
     while True:
         folder, pickled = jobs.get()
-        with open_log(folder) as log:
-            os.dup2(log.fileno(), 1)
-            os.dup2(log.fileno(), 2)
-        answer = "done"
-        try:
-            pickle.loads(pickled).work()
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
-            answer = "failed"
-        except Exception:
-            traceback.print_exc()
-            answer = "failed"
-        sys.stdout.flush()
-        sys.stderr.flush()
+        answer = attempt(folder, lambda: pickle.loads(pickled).work())  # noqa: B023 (called here)
         print(answer, file=answers, flush=True)

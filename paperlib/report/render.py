@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterator
 
+from paperlib.markdown import escape_markdown
 from paperlib.report.cells import MISSING, NOT_APPLICABLE, Cell, Printed, Row, Table
 
-_MARKDOWN_SPECIAL = re.compile(r"([\\`*_{}\[\]#|$~])")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "[": "{[}",  # after the end of a row it would open an option
@@ -32,12 +31,6 @@ _LATEX = {
     "≥": r"$\geq$",
     "≤": r"$\leq$",
 }
-
-
-def escape_markdown(text: str) -> str:
-    """One line of Markdown that shows exactly ``text``; also inside a table cell."""
-    line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return _MARKDOWN_SPECIAL.sub(r"\\\1", line)
 
 
 def escape_latex(text: str) -> str:

@@ -14,6 +14,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,7 @@ def newest_checkpoint(run: Path) -> Path | None:
     if not whole:
         return None
     newest = whole[-1]
-    try:
-        digests = json.loads((newest / "COMPLETE").read_text())
-        bad = [n for n, digest in digests.items() if _sha256(newest / n) != digest]
-    except (OSError, ValueError, AttributeError) as error:
-        bad = [str(error)]
-    if bad:
+    if bad := damaged_files(newest):
         older = [p.name for p in whole[:-1] if (p / "state.pt").exists()]
         then = f"resume from step {int(older[-1])}" if older else "start the run from the beginning"
         raise UserError(
@@ -115,6 +111,16 @@ def newest_checkpoint(run: Path) -> Path | None:
             f"delete the folder {newest} and run the same command again"
         )
     return newest
+
+
+def damaged_files(checkpoint: Path, names: Iterable[str] | None = None) -> list[str]:
+    """Which of the files (default: all that COMPLETE lists) are not as they were written."""
+    try:
+        digests = json.loads((checkpoint / "COMPLETE").read_text())
+        wanted = digests if names is None else names
+        return [n for n in wanted if n not in digests or _sha256(checkpoint / n) != digests[n]]
+    except (OSError, ValueError, AttributeError) as error:
+        return [str(error)]
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""What a run writes down: metrics (JSON lines and TensorBoard), rollouts (parquet), progress."""
+"""What a run writes down: metrics (JSON lines, trackers), rollouts (parquet), progress."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 
 from paperlib.files import read_jsonl, write_text_atomic
 from paperlib.methods.rollouts import Rollouts
+from paperlib.rl.trackers import open_tracker
 
 # Every key of metrics.jsonl. <term> stands for the name of a reward term.
 GLOSSARY = {
@@ -63,20 +64,21 @@ Watch = Callable[[list[dict[str, float]]], list[str]]
 
 
 class RunLog:
-    """The open logs of a run; ``start`` is the last step that is already done."""
+    """The open logs of a run; ``start`` is the last step that is already done.
+
+    ``trackers``: names that :func:`paperlib.rl.trackers.check_trackers` has let through.
+    """
 
     def __init__(
         self, folder: Path, start: int, max_steps: int, *, progress: bool,
-        watch: Watch | None = None,
+        watch: Watch | None = None, trackers: Sequence[str] = ("tensorboard",),
     ) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
         self._path = folder / "metrics.jsonl"
         # Steps after the checkpoint are trained again: their lines go.
         rows = [row for row in read_jsonl(self._path) if row["step"] <= start]
         write_text_atomic(self._path, "".join(json.dumps(row) + "\n" for row in rows))
         self._file = self._path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        self._trackers = [open_tracker(name, folder, start) for name in trackers]
         hidden = not progress or os.environ.get("PAPERLIB_PROGRESS") == "0"
         self._bar = tqdm(total=max_steps, initial=start, disable=hidden, desc=folder.name)
         self._name, self._rows, self._watch = folder.name, rows, watch
@@ -87,8 +89,8 @@ class RunLog:
         """Append one step, flushed to the disk's cache, and move the bar."""
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
-        for name, value in metrics.items():
-            self._board.add_scalar(name, value, metrics["step"])
+        for tracker in self._trackers:
+            tracker.log({k: v for k, v in metrics.items() if k != "step"}, step=metrics["step"])
         shown = ("accuracy", "reward", "length", "entropy")
         self._bar.set_postfix({k: f"{metrics[k]:.2f}" for k in shown if k in metrics})
         self._bar.update()
@@ -112,7 +114,8 @@ class RunLog:
 
     def close(self) -> None:
         self._file.close()
-        self._board.close()
+        for tracker in self._trackers:
+            tracker.finish()
         self._bar.close()
 
 

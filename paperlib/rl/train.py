@@ -40,23 +40,25 @@ from paperlib.rl.logps import check_head
 from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_rollouts
 from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
 from paperlib.rl.policy import check_precision, load_policy, resolve_device
+from paperlib.rl.trackers import check_trackers
 from paperlib.rl.update import update
 from paperlib.tasks.data import load_problems
 
 
 def train(
     config: RunConfig, folder: Path, *, device: str = "auto", progress: bool = True,
-    watch: Watch | None = None,
+    watch: Watch | None = None, report_to: str = "tensorboard",
 ) -> None:
     """Train the run in ``folder``, or resume it; a finished run is left as it is.
 
     ``watch`` gets the metrics of all steps so far after each step and returns lines to show, such
-    as the warnings of ``paperlib.evaluation.collapse.CollapseWatch``.
+    as the warnings of ``paperlib.evaluation.collapse.CollapseWatch``. ``report_to``: who else gets
+    the metrics, see :mod:`paperlib.rl.trackers`.
 
     Raises:
-        UserError: bad data, model or device; a folder of another config; a damaged checkpoint; a
-            reward term that returns the wrong length or values that are not finite. What was
-            computed before stays on disk.
+        UserError: bad data, model, device or ``report_to``; a folder of another config; a damaged
+            checkpoint; a reward term that returns the wrong length or values that are not finite.
+            What was computed before stays on disk.
     """
     folder = Path(folder)
     if (folder / "complete.json").exists():
@@ -65,6 +67,7 @@ def train(
         raise UserError(
             f"engine is {config.engine!r}; such a run is trained by paperlib.rl.trl_engine.train"
         )
+    trackers = check_trackers(report_to)
     place = resolve_device(device)
     check_precision(config.precision, place)
     problems = load_problems(config.dataset)
@@ -101,7 +104,8 @@ def train(
     began, step, reason = time.time(), start, "finished"
     if config.max_steps == 0 and not checkpoint:
         save(0)
-    log = RunLog(folder, start, config.max_steps, progress=progress, watch=watch)
+    log = RunLog(folder, start, config.max_steps, progress=progress, watch=watch,
+                 trackers=trackers)
     try:
         for step in range(start + 1, config.max_steps + 1):
             clock: dict[str, float] = {}

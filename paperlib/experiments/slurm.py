@@ -1,0 +1,163 @@
+"""A grid on a SLURM cluster, through submitit: one array job, in which each run is a task.
+
+    grid(configs, executor="slurm", jobs=8,
+         slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
+
+The run store must lie on a file system that all nodes see, with working file locks, and SLURM must
+keep accounts (sacct), or a task that was killed is waited for without end. A task that is
+preempted or out of time is queued again and goes on from its run's newest checkpoint. When the
+process that waits for the tasks ends before they do, by Ctrl-C or by a kill, they are cancelled.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from paperlib.errors import UserError
+from paperlib.experiments.grid import Job, describe
+from paperlib.experiments.progress import Progress
+from paperlib.experiments.workers import attempt, child_environment, open_log
+
+POLL_SECONDS = 5.0  # a look at each run's folder, not a question to SLURM, which submitit spaces
+OWN = {"partition": None, "gpus": 1, "minutes": 240}
+TIMEOUTS = 20  # how often a task that ran out of time is queued again
+LOGGED = "the run failed, and its log.txt tells why"
+
+
+@dataclass(frozen=True)
+class Task:
+    """What SLURM runs for one job of the grid."""
+
+    job: Job
+
+    def __call__(self) -> None:
+        if attempt(self.job.run.folder, self.job.work) != "done":
+            raise RuntimeError(LOGGED)
+
+    def checkpoint(self) -> Any:
+        """What submitit queues when the task must stop: the same, which resumes."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def make_executor(
+    folder: Path, options: Mapping[str, Any], at_once: int | None, threads: int
+) -> Any:
+    """submitit's SlurmExecutor, whose files go to ``folder``.
+
+    Args:
+        options: ``partition`` (default: the cluster's), ``gpus`` of each run (1; 0 for CPU nodes),
+            ``minutes`` a task may take before it is queued again (240). Others are submitit's,
+            such as account, qos, constraint, mem.
+        at_once: tasks that may run at the same time; None: as many as SLURM lets.
+
+    Raises:
+        UserError: no submitit, no SLURM on this machine, or an unknown option.
+    """
+    if find_spec("submitit") is None:
+        raise UserError("executor 'slurm' needs a package that is missing: pip install submitit")
+    lacking = [name for name in ("sbatch", "srun", "sacct", "scancel") if not shutil.which(name)]
+    if lacking:
+        raise UserError(
+            f"executor 'slurm' finds no {', '.join(lacking)} here: start it where SLURM is, or use "
+            "executor 'local'"
+        )
+    from submitit import SlurmExecutor
+
+    rest = {key: value for key, value in options.items() if key not in OWN}
+    own = {**OWN, **options}
+    for name, least in (("gpus", 0), ("minutes", 1)):
+        if not isinstance(own[name], int) or own[name] < least:
+            raise UserError(f"slurm has {name} {own[name]!r}; valid: a number from {least}")
+    if own["gpus"]:
+        rest["gpus_per_node"] = own["gpus"]
+    if own["partition"]:
+        rest["partition"] = own["partition"]
+    environment = child_environment(threads).items()
+    executor = SlurmExecutor(folder, max_num_timeout=TIMEOUTS)
+    try:
+        executor.update_parameters(**{
+            "time": own["minutes"], "cpus_per_task": threads,
+            "srun_args": [f"--cpus-per-task={threads}"],  # SLURM's srun does not take sbatch's
+            "stderr_to_stdout": True,
+            "setup": [f"export {name}={shlex.quote(value)}" for name, value in environment],
+            "additional_parameters": {"requeue": True},  # where the cluster preempts by itself
+            **({"array_parallelism": at_once} if at_once else {}), **rest,
+            "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
+        })
+    except ValueError as error:
+        valid = ", ".join([*OWN, *sorted(executor._valid_parameters())])
+        raise UserError(f"{str(error).splitlines()[0]}; valid in slurm: {valid}") from error
+    return executor
+
+
+def run_all(jobs: list[Job], executor: Any, progress: Progress) -> list[Job]:
+    """Submit the jobs and wait for them; those that failed, whose runs' logs tell why.
+
+    Raises:
+        UserError: SLURM refused the submission; quotes it.
+    """
+    from submitit.core.utils import UncompletedJobError
+    from submitit.helpers import clean_env
+
+    failed = []
+    with _cancelled_unless_done(executor.parameters["job_name"]):
+        try:
+            with clean_env():  # what a job that a notebook itself runs in has set
+                tasks = executor.submit_array([Task(job) for job in jobs])
+        except Exception as error:  # submitit's own kind, or the system's
+            raise UserError(f"SLURM did not take the jobs: {error}") from error
+        waiting = dict(zip(tasks, jobs, strict=True))
+        while waiting:
+            progress.show(_states(list(waiting.values())))
+            time.sleep(POLL_SECONDS)
+            for task in [t for t in waiting if t.done()]:
+                job = waiting.pop(task)
+                error = task.exception()
+                if error is not None:
+                    failed.append(job)
+                    if LOGGED not in str(error):
+                        with open_log(job.run.folder) as log:
+                            log.write(f"{error}\n".encode())
+                            if isinstance(error, UncompletedJobError):  # killed, or never started
+                                log.write(f"SLURM job {task.job_id}: {task.state}\n".encode())
+                progress.advance()
+    return failed
+
+
+@contextmanager
+def _cancelled_unless_done(name: str) -> Iterator[None]:
+    """Cancel all jobs of that name if the block, or this process, ends in any way but well.
+
+    A shell waits for a line that is only written at the good end: its input also ends when this
+    process is killed, or is a notebook's kernel that is restarted, and cannot clean up.
+    """
+    guard = subprocess.Popen(
+        ["sh", "-c", 'read done || exec scancel --name="$0"', name],
+        stdin=subprocess.PIPE, start_new_session=True,  # out of reach of the terminal's Ctrl-C
+    )
+    try:
+        yield
+        guard.stdin.write(b"done\n")
+    finally:
+        guard.stdin.close()
+        guard.wait()
+
+
+def _states(jobs: list[Job]) -> list[str]:
+    """``3 queued``, then each one that runs; a run that is being worked on has its lock.json."""
+    running = [job.run for job in jobs if (job.run.folder / "lock.json").exists()]
+    queued = len(jobs) - len(running)
+    return [f"{queued} queued"] * bool(queued) + [describe(run) for run in running]
+

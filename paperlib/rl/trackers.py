@@ -1,0 +1,81 @@
+"""Where a run's metrics go besides metrics.jsonl: TensorBoard, trackio, Weights & Biases.
+
+``report_to`` names them, with commas between; it changes no result and is not part of a config.
+The default writes TensorBoard's files into the run's folder. trackio keeps a local database unless
+its own environment variables (TRACKIO_SPACE_ID, ...) say otherwise; wandb sends to its service
+(WANDB_MODE=offline: not yet). Nothing is sent unless one of the two is named.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from paperlib.errors import UserError
+from paperlib.files import read_json, short_hash
+
+TRACKERS = ("tensorboard", "trackio", "wandb")  # each is the name of its package, too
+PROJECT = "paperlib"  # in trackio and wandb
+
+
+class Tracker(Protocol):
+    """What gets the metrics of every step."""
+
+    def log(self, metrics: dict[str, float], step: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+def check_trackers(report_to: str) -> tuple[str, ...]:
+    """The names in ``report_to``, each once; "none" or an empty text: none.
+
+    Raises:
+        UserError: a name of nothing, or of a package that is not installed.
+    """
+    names = tuple(dict.fromkeys(n.strip() for n in report_to.split(",") if n.strip()))
+    if names == ("none",):
+        return ()
+    for name in names:
+        if name not in TRACKERS:
+            raise UserError(
+                f"unknown report_to {name!r}; valid: {', '.join(TRACKERS)}, several with commas "
+                "between, or none"
+            )
+        if find_spec(name) is None:
+            raise UserError(f"report_to names {name}, which is not installed: pip install {name}")
+    return names
+
+
+def open_tracker(name: str, folder: Path, start: int) -> Tracker:
+    """A tracker for the run in ``folder``, which has done ``start`` steps already.
+
+    A resumed run goes on under its old name, made from the run's and from when its folder was
+    made, so that a run that was deleted and trained anew is a new one.
+    """
+    if name == "tensorboard":
+        return _TensorBoard(folder, start)
+    made = short_hash(read_json(folder / "environment.json"))
+    options: dict[str, Any] = {
+        "project": PROJECT, "name": f"{folder.name}-{made}", "resume": "allow",
+        "config": read_json(folder / "config.json"),
+    }
+    if name == "wandb":
+        options |= {"id": options["name"], "dir": str(folder)}
+    return import_module(name).init(**options)
+
+
+class _TensorBoard:
+    def __init__(self, folder: Path, start: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        # steps after the checkpoint are trained again: their points go
+        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, step)
+
+    def finish(self) -> None:
+        self._writer.close()

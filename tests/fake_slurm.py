@@ -1,0 +1,108 @@
+"""A SLURM of one machine for tests: ``fake_slurm.py <command> <arguments>`` is sbatch, srun, ...
+
+State lies in $FAKE_SLURM: ``calls`` (a line a command), ``<job>.state``, ``<job>.pid``, ``groups``.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HOME = Path(os.environ["FAKE_SLURM"])
+
+
+def sbatch(script):
+    """Starts the tasks in the background, as many at once as the array allows."""
+    if (HOME / "refuse").exists():
+        sys.exit("sbatch: error: invalid partition specified: nowhere")
+    text = Path(script).read_text()
+    array = re.search(r"--array=0-(\d+)%(\d+)", text)
+    number = 100 + len(list(HOME.glob("script*")))
+    (HOME / f"script{number}").write_text(text)
+    names = [f"{number}_{k}" for k in range(int(array[1]) + 1)] if array else [str(number)]
+    for name in names:
+        (HOME / f"{name}.state").write_text("PENDING")
+    print(f"Submitted batch job {number}", flush=True)
+    if os.fork():
+        return
+    os.setsid()
+    note("groups", str(os.getpid()))
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    running = []
+    for name in names:
+        while len(running) >= (int(array[2]) if array else 1):
+            os.waitpid(running.pop(0), 0)
+        if not (child := os.fork()):
+            run_task(name, script)
+            os._exit(0)
+        running.append(child)
+
+
+def run_task(name, script):
+    state, pid = HOME / f"{name}.state", HOME / f"{name}.pid"
+    job, _, index = name.partition("_")
+    names = {"SLURM_JOB_ID": job, "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1"}
+    if index:
+        names |= {"SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": index}
+    while state.read_text() in ("PENDING", "REQUEUED"):
+        state.write_text("RUNNING")
+        task = subprocess.Popen(
+            ["bash", script], env={**os.environ, **names}, start_new_session=True
+        )
+        pid.write_text(str(task.pid))
+        note("groups", str(task.pid))
+        status = task.wait()
+        if state.read_text() == "RUNNING":
+            state.write_text("FAILED" if status else "COMPLETED")
+
+
+def srun(*arguments):
+    options = [a for a in arguments[: arguments.index("-u") - 1] if a.startswith("-")]
+    assert "--unbuffered" in options and "--cpus-per-task=1" in options, options
+    output = arguments[arguments.index("--output") + 1]
+    for letter, value in (
+        ("%A", os.environ.get("SLURM_ARRAY_JOB_ID", "")), ("%j", os.environ["SLURM_JOB_ID"]),
+        ("%a", os.environ.get("SLURM_ARRAY_TASK_ID", "")), ("%t", "0"),
+    ):
+        output = output.replace(letter, value)
+    with open(output, "ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    command = arguments[arguments.index("-u") - 1 :]
+    os.execvp(command[0], command)
+
+
+def sacct(*_):
+    print("JobID|State|NodeList")
+    for path in HOME.glob("*.state"):
+        print(f"{path.stem}|{path.read_text()}|here")
+
+
+def scancel(option):
+    jobs = [
+        path.name.removeprefix("script") for path in HOME.glob("script*")
+        if option.replace("--name=", "--job-name=") in path.read_text().split()
+    ]
+    for path in HOME.glob("*.state"):
+        if path.stem.split("_")[0] in jobs and path.read_text() in ("PENDING", "RUNNING"):
+            path.write_text("CANCELLED")
+            if path.with_suffix(".pid").exists():
+                os.killpg(int(path.with_suffix(".pid").read_text()), signal.SIGKILL)
+
+
+def scontrol(_, name):
+    (HOME / f"{name}.state").write_text("REQUEUED")
+
+
+def note(name, line):
+    with (HOME / name).open("a") as file:
+        file.write(line + "\n")
+
+
+if __name__ == "__main__":
+    note("calls", " ".join(sys.argv[1:4]))
+    globals()[sys.argv[1]](*sys.argv[2:])
