@@ -7,8 +7,7 @@
 #   EXECUTOR local, inline or slurm           SLURM   "{'partition': 'gpu', 'gpus': 1}": its options
 #
 # SEEDS, JOBS, MODELS, ENGINE, EXECUTOR and SLURM are the notebooks' own when they are not given.
-# PARALLEL notebooks run at
-# once; more than one helps when the runs are there.
+# PARALLEL notebooks run at once; more than one helps when the runs are there.
 
 PROFILE ?= tiny
 PRESET ?= paper
@@ -24,7 +23,7 @@ PARALLEL ?= 1
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own gpu-check tiny-model clean
+.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own gpu-check gpu-parity tiny-model clean
 
 # This clone comes first, and nothing that a shell profile put on PYTHONPATH comes at all.
 export PYTHONPATH := $(CURDIR)
@@ -81,6 +80,9 @@ bring-your-own: setup ## a reward of your own, and both methods in a stock TRL t
 
 gpu-check: setup ## SmolLM2-135M on GSM8K: four methods in ten minutes of a GPU, one JSON of results
 	@$(PY) tests/gpu_check.py --minutes 10 --out build/gpu-check
+
+gpu-parity: setup ## both engines on a GPU, fp32 and bf16: losses, gradients, short runs; one JSON
+	@$(PY) tests/gpu_parity.py --out build/gpu-parity
 
 tiny-model: setup ## rebuild the tiny world's model and encoder from scratch (changes tracked files)
 	@$(PY) -m paperlib tiny-model

@@ -23,7 +23,7 @@ def sbatch(script):
     (HOME / f"script{number}").write_text(text)
     names = [f"{number}_{k}" for k in range(int(array[1]) + 1)] if array else [str(number)]
     for name in names:
-        (HOME / f"{name}.state").write_text("PENDING")
+        set_state(HOME / f"{name}.state", "PENDING")
     print(f"Submitted batch job {number}", flush=True)
     if os.fork():
         return
@@ -49,7 +49,7 @@ def run_task(name, script):
     if index:
         names |= {"SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": index}
     while state.read_text() in ("PENDING", "REQUEUED"):
-        state.write_text("RUNNING")
+        set_state(state, "RUNNING")
         task = subprocess.Popen(
             ["bash", script], env={**os.environ, **names}, start_new_session=True
         )
@@ -57,7 +57,7 @@ def run_task(name, script):
         note("groups", str(task.pid))
         status = task.wait()
         if state.read_text() == "RUNNING":
-            state.write_text("FAILED" if status else "COMPLETED")
+            set_state(state, "FAILED" if status else "COMPLETED")
 
 
 def srun(*arguments):
@@ -89,13 +89,20 @@ def scancel(option):
     ]
     for path in HOME.glob("*.state"):
         if path.stem.split("_")[0] in jobs and path.read_text() in ("PENDING", "RUNNING"):
-            path.write_text("CANCELLED")
+            set_state(path, "CANCELLED")
             if path.with_suffix(".pid").exists():
                 os.killpg(int(path.with_suffix(".pid").read_text()), signal.SIGKILL)
 
 
 def scontrol(_, name):
-    (HOME / f"{name}.state").write_text("REQUEUED")
+    set_state(HOME / f"{name}.state", "REQUEUED")
+
+
+def set_state(path, state):
+    """At once: a reader must not find the file empty."""
+    scratch = path.with_suffix(f".{os.getpid()}")
+    scratch.write_text(state)
+    scratch.replace(path)
 
 
 def note(name, line):

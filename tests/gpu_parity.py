@@ -1,8 +1,9 @@
 """Both engines on a GPU: losses and gradients of a fixed batch in fp32 and bf16, then smoke runs.
 
-    python tests/gpu_parity.py --device cuda --out build/gpu-parity
+    make gpu-parity
 
-Writes parity.json, and shows it. With ``--device cpu`` it shows what it does, anywhere.
+Writes parity.json, and shows it. Not run on a GPU yet; with ``--device cpu`` it shows what it does,
+anywhere.
 """
 
 from __future__ import annotations

@@ -67,6 +67,14 @@ def cluster(tmp_path: Path, monkeypatch) -> Path:
                 pass
 
 
+def wait_for_end(pid):
+    """A process that was killed takes a moment to be gone."""
+    deadline = time.monotonic() + 20
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not alive(pid)
+
+
 def options(store, **more):
     return {"store": store, "executor": "slurm", "device": "cpu", **more}
 
@@ -87,7 +95,7 @@ def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
     with pytest.raises(RuntimeError) as error:
         grid(
             [make_config(13), make_config(9), make_config(0), mine], [SETTINGS],
-            **options(store, jobs=2, slurm={"partition": "gpu", "gpus": 2, "account": "mine"}),
+            **options(store, jobs=2, slurm={"partition": "gpu", "gpus": 1, "account": "mine"}),
         )
     text = str(error.value)
     assert text.startswith("2 of 4 runs failed: ")
@@ -100,7 +108,7 @@ def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
     assert read_json(store.run(mine).folder / "config.json")["terms"][0]["weight"] == 2.0
 
     lines = (cluster / "script100").read_text().splitlines()
-    for line in ("--array=0-3%2", "--partition=gpu", "--gpus-per-node=2", "--account=mine",
+    for line in ("--array=0-3%2", "--partition=gpu", "--gpus-per-node=1", "--account=mine",
                  "--time=240", "--cpus-per-task=1", "--requeue", "--signal=USR2@90"):
         assert f"#SBATCH {line}" in lines, line
     assert "export OMP_NUM_THREADS=1" in lines
@@ -137,7 +145,7 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypa
         executor = submitit.LocalExecutor(tmp_path / "local")
         executor.update_parameters(job_name="any")
         job = Job(run, (), "last", 1, "cpu")
-        assert module.run_all([job], executor, Progress(total=1, done=0)) == []
+        assert module.run_all([module.Task(job)], executor, Progress(total=1, done=0)) == []
     thread.join()
     assert run.status() == "complete"
     log = (run.folder / "log.txt").read_text()
@@ -167,7 +175,7 @@ def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch)
         thread.join()
     states = {path.stem: path.read_text() for path in cluster.glob("*.state")}
     assert states == {"100_0": "CANCELLED", "100_1": "CANCELLED"}
-    assert not alive(read_json(store.run(configs[0]).folder / "lock.json")["pid"])
+    wait_for_end(read_json(store.run(configs[0]).folder / "lock.json")["pid"])
     assert [store.run(c).status() for c in configs] == ["partial", "missing"]
     grid(configs, **options(store))
     assert [store.run(c).status() for c in configs] == ["complete"] * 2
@@ -189,10 +197,7 @@ def test_a_killed_grid_leaves_nothing_in_the_queue(cluster, tmp_path):
     pid = read_json(folder / "lock.json")["pid"]
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 20
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(pid)
+    wait_for_end(pid)
     states = {path.stem: path.read_text() for path in cluster.glob("*.state")}
     assert states == {"100_0": "CANCELLED", "100_1": "CANCELLED"}
 
@@ -204,7 +209,7 @@ def test_what_slurm_does_not_take_is_quoted(cluster, tmp_path):
 
 
 @pytest.mark.parametrize("given, message", [
-    ({"minute": 3}, "'minute'.*valid in slurm: partition, gpus, minutes, account"),
+    ({"minute": 3}, "'minute'.*valid in slurm: partition, gpus, minutes, launch, account"),
     ({"gpus": -1}, "gpus -1; valid: a number from 0"),
     ({"minutes": "4:00"}, "minutes '4:00'; valid: a number from 1"),
 ])  # fmt: skip

@@ -190,15 +190,16 @@ def test_tables_name_the_engine_and_its_approximation(tmp_path):
     assert table1._engine_lines(runs[2:]) == ()
 
 
-@pytest.mark.parametrize("name", ["one_gpu", "eight_gpus_zero3", "eight_gpus_fsdp",
-                                  "eight_gpus_vllm"])  # fmt: skip
+@pytest.mark.parametrize("name", ["one_gpu", "eight_gpus_ddp", "eight_gpus_zero3",
+                                  "eight_gpus_fsdp", "eight_gpus_vllm"])  # fmt: skip
 def test_launch_files_are_accelerates(name):
     from accelerate.commands.config.config_args import load_config_from_file
 
     path = LAUNCH_DIR / f"{name}.yaml"
     settings = load_config_from_file(str(path))  # refuses keys that it does not know
     assert settings.num_processes == (1 if name == "one_gpu" else 8)
-    kind = {"one_gpu": "NO", "eight_gpus_fsdp": "FSDP"}.get(name, "DEEPSPEED")
+    kinds = {"one_gpu": "NO", "eight_gpus_ddp": "MULTI_GPU", "eight_gpus_fsdp": "FSDP"}
+    kind = kinds.get(name, "DEEPSPEED")
     assert settings.distributed_type == kind
     assert not settings.mixed_precision  # the recipe's
     # the command in the file is one that the command line understands
@@ -401,7 +402,7 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
     trainer = trl_engine.make_trainer(smoke("DAPO"), tmp_path)
     trainer.create_optimizer_and_scheduler(trainer.args.max_steps)
     weight = next(trainer.model.parameters())
-    trainer._sums, trainer._norms, trainer._step = trl_trainer.Counter(), [], 1
+    trainer._step = 1
 
     def update(rows, gradient):
         trainer._real_rows = [rows, rows]
@@ -416,7 +417,7 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
     assert update(8, 1.0)  # also gives Adam moments that would move the weights
     assert not update(0, 1.0)
     assert not update(8, float("inf"))
-    assert (len(trainer._norms), trainer._sums["skipped_updates"]) == (1, 1)
+    assert (len(trainer.meter.norms), trainer.meter.skipped) == (1, 1)
 
 
 # -- the run folder ----------------------------------------------------------------------------

@@ -59,13 +59,20 @@ class Job:
             for settings in self.evaluations
         )
 
-    def work(self) -> None:
-        """Do it, here and now, with a fixed number of threads."""
+    def work(self, **train_kwargs: Any) -> None:
+        """Do it, here and now, with a fixed number of threads.
+
+        In each process of a launcher, to train; the first one alone evaluates.
+        """
         from paperlib.rl.policy import resolve_device
 
         device = str(resolve_device(self.device))
         with fixed_threads(self.threads):
-            self.run.ensure(device=device, progress=False, report_to=self.report_to)
+            self.run.ensure(
+                device=device, progress=False, report_to=self.report_to, **train_kwargs
+            )
+            if int(os.environ.get("RANK", "0")):
+                return
             for step in self.steps():
                 for settings in self.evaluations:
                     self.run.evaluation(step, settings, device=device, progress=False)
@@ -91,8 +98,8 @@ def grid(
         store: default ``Store()``, i.e. ``runs/`` in the working folder.
         executor: "local" = several processes; "inline" = one after the other in this process, for
             debugging and for reward terms that are defined in a notebook; "slurm" = a cluster.
-        jobs: runs at once; default: as many as there are cores for, on SLURM as it lets. Use 1 on
-            a single GPU.
+        jobs: runs at once; default: one for each GPU, or as many as there are cores for, and on
+            SLURM as it lets. Local processes share out the GPUs among them.
         threads: of each run; a different number may change results in the last digits.
         device: "auto", "cpu", "cuda", ...
         slurm: ``{"partition": "gpu", "gpus": 1, "minutes": 240}`` and other options of a SLURM
@@ -122,17 +129,19 @@ def grid(
     pending = [job for job in todo if not job.done()]
     if pending:
         if executor == "slurm":
-            from paperlib.experiments.slurm import make_executor, run_all
+            from paperlib.experiments.slurm import make_executor, make_tasks, run_all
 
             cluster = make_executor(store.root / "slurm", slurm or {}, jobs, threads)
+            tasks = make_tasks(pending, slurm or {})
         with Progress(total=len(todo), done=len(todo) - len(pending)) as progress:
             if executor == "inline":
                 failed = _inline(pending, progress)
             elif executor == "slurm":
-                failed = run_all(pending, cluster, progress)
+                failed = run_all(tasks, cluster, progress)
             else:
-                limit = jobs or max(1, available_cores() // threads)
-                failed = _local(pending, limit, progress)
+                gpus = visible_gpus(device)
+                limit = jobs or len(gpus) or max(1, available_cores() // threads)
+                failed = _local(pending, limit, progress, gpus)
         if failed:
             tails = "\n\n".join(f"{j.run.folder}:\n{_log_tail(j.run)}" for j in failed)
             names = ", ".join(job.run.config.name for job in failed)
@@ -169,7 +178,18 @@ def _inline(jobs: list[Job], progress: Progress) -> list[Job]:
     return failed
 
 
-def _local(jobs: list[Job], limit: int, progress: Progress) -> list[Job]:
+def visible_gpus(device: str) -> list[str]:
+    """The GPUs, in CUDA's words, that local processes share; none where ``device`` is a certain
+    one or the runs are for the CPU."""
+    import torch
+
+    if device not in ("auto", "cuda") or not torch.cuda.is_available():
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(i) for i in range(torch.cuda.device_count())]
+
+
+def _local(jobs: list[Job], limit: int, progress: Progress, gpus: list[str]) -> list[Job]:
     waiting, failed = list(reversed(jobs)), []
     workers: list[Worker] = []
     try:
@@ -178,7 +198,9 @@ def _local(jobs: list[Job], limit: int, progress: Progress) -> list[Job]:
                 if waiting and worker.job is None:
                     worker.start(waiting.pop())
             while waiting and len(workers) < limit:
-                workers.append(Worker(waiting[-1]))
+                taken = [worker.gpu for worker in workers]
+                gpu = min(gpus, key=taken.count) if gpus else None
+                workers.append(Worker(waiting[-1], gpu))
                 workers[-1].start(waiting.pop())
             progress.show([describe(worker.job.run) for worker in workers if worker.job])
             time.sleep(POLL_SECONDS)

@@ -3,6 +3,9 @@
     grid(configs, executor="slurm", jobs=8,
          slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
 
+With more than one GPU a run of engine "trl" is started by accelerate in as many processes
+(``launch``, see :mod:`paperlib.experiments.launch`); our loop uses one.
+
 The run store must lie on a file system that all nodes see, with working file locks, and SLURM must
 keep accounts (sacct), or a task that was killed is waited for without end. A task that is
 preempted or out of time is queued again and goes on from its run's newest checkpoint. When the
@@ -16,7 +19,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,19 +32,28 @@ from paperlib.experiments.progress import Progress
 from paperlib.experiments.workers import attempt, child_environment, open_log
 
 POLL_SECONDS = 5.0  # a look at each run's folder, not a question to SLURM, which submitit spaces
-OWN = {"partition": None, "gpus": 1, "minutes": 240}
+OWN = {"partition": None, "gpus": 1, "minutes": 240, "launch": None}
 TIMEOUTS = 20  # how often a task that ran out of time is queued again
 LOGGED = "the run failed, and its log.txt tells why"
 
 
 @dataclass(frozen=True)
 class Task:
-    """What SLURM runs for one job of the grid."""
+    """What SLURM runs for one job of the grid; in several processes, with an accelerate file."""
 
     job: Job
+    processes: int = 1
+    launch: Path | None = None
 
     def __call__(self) -> None:
-        if attempt(self.job.run.folder, self.job.work) != "done":
+        work = self.job.work
+        if self.processes > 1:
+            from paperlib.experiments.launch import launched
+
+            def work() -> None:
+                launched(self.job, self.processes, self.launch)
+
+        if attempt(self.job.run.folder, work) != "done":
             raise RuntimeError(LOGGED)
 
     def checkpoint(self) -> Any:
@@ -58,8 +70,8 @@ def make_executor(
 
     Args:
         options: ``partition`` (default: the cluster's), ``gpus`` of each run (1; 0 for CPU nodes),
-            ``minutes`` a task may take before it is queued again (240). Others are submitit's,
-            such as account, qos, constraint, mem.
+            ``minutes`` a task may take before it is queued again (240), ``launch``, which is for
+            :func:`make_tasks`. Others are submitit's, such as account, qos, constraint, mem.
         at_once: tasks that may run at the same time; None: as many as SLURM lets.
 
     Raises:
@@ -102,8 +114,28 @@ def make_executor(
     return executor
 
 
-def run_all(jobs: list[Job], executor: Any, progress: Progress) -> list[Job]:
-    """Submit the jobs and wait for them; those that failed, whose runs' logs tell why.
+def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
+    """The tasks of the jobs, one each.
+
+    Raises:
+        UserError: several GPUs for a run of our loop, which uses one; no such ``launch`` file.
+    """
+    own = {**OWN, **options}
+    if own["gpus"] <= 1:
+        return [Task(job) for job in jobs]
+    from paperlib.experiments.launch import launch_file
+
+    for job in jobs:
+        if job.run.config.engine != "trl":
+            raise UserError(
+                f"slurm has gpus {own['gpus']}, but {job.run.config.name} is a run of engine "
+                "'ours', which uses one; make it 1, or the runs' engine 'trl'"
+            )
+    return [Task(job, own["gpus"], launch_file(job.run.config, own["launch"])) for job in jobs]
+
+
+def run_all(queued: list[Task], executor: Any, progress: Progress) -> list[Job]:
+    """Submit the tasks and wait for them; the jobs that failed, whose runs' logs tell why.
 
     Raises:
         UserError: SLURM refused the submission; quotes it.
@@ -115,10 +147,10 @@ def run_all(jobs: list[Job], executor: Any, progress: Progress) -> list[Job]:
     with _cancelled_unless_done(executor.parameters["job_name"]):
         try:
             with clean_env():  # what a job that a notebook itself runs in has set
-                tasks = executor.submit_array([Task(job) for job in jobs])
+                tasks = executor.submit_array(queued)
         except Exception as error:  # submitit's own kind, or the system's
             raise UserError(f"SLURM did not take the jobs: {error}") from error
-        waiting = dict(zip(tasks, jobs, strict=True))
+        waiting = dict(zip(tasks, (task.job for task in queued), strict=True))
         while waiting:
             progress.show(_states(list(waiting.values())))
             time.sleep(POLL_SECONDS)

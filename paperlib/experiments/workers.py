@@ -32,15 +32,18 @@ class Worker:
     """A Python process that answers each job with a line on its stdout and ends with its stdin.
 
     ``first`` is the job it will get first, whose log also takes what goes wrong before that.
+    ``gpu`` is the only one it sees, in CUDA's words; None: whatever this process sees.
     """
 
-    def __init__(self, first: Job) -> None:
+    def __init__(self, first: Job, gpu: str | None = None) -> None:
         self.job: Job | None = None
+        self.gpu = gpu
+        seen = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         with open_log(first.run.folder) as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", "from paperlib.experiments.workers import main; main()"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                env={**os.environ, **child_environment(first.threads)},
+                env={**os.environ, **child_environment(first.threads), **seen},
             )
         os.set_blocking(self.process.stdout.fileno(), False)
 
@@ -92,7 +95,7 @@ def child_environment(threads: int) -> dict[str, str]:
     """The variables of a process that does jobs with so many threads, wherever it runs: it must
     import this paperlib and what this process can import, and draws no bars."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    path = os.pathsep.join([str(ROOT), *(p or os.getcwd() for p in sys.path)])
+    path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
     return {
         **dict.fromkeys(names, str(threads)), "PAPERLIB_PROGRESS": "0", "PYTHONPATH": path,
         "PYTHONSAFEPATH": "1",  # python -c and -m would look in the working folder first

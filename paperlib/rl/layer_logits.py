@@ -62,8 +62,11 @@ class LayerTrace:
     def _keeper(self, index: int):
         def keep(module: Any, inputs: Any, output: Any) -> None:
             hidden = output[0] if isinstance(output, tuple) else output
-            rows = torch.arange(len(hidden), device=hidden.device)
-            self._hidden[index] = hidden[rows, -1 if self.columns is None else self.columns]
+            if self.columns is None:
+                self._hidden[index] = hidden[:, -1]
+            else:
+                rows = torch.arange(len(hidden), device=hidden.device)
+                self._hidden[index] = hidden[rows, self.columns]
 
         return keep
 

@@ -41,6 +41,7 @@ from paperlib.rl.policy import (
     quiet_transformers,
     resolve_device,
 )  # fmt: skip
+from paperlib.rl.trackers import check_trackers
 from paperlib.rl.train import open_folder, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
@@ -49,7 +50,7 @@ from paperlib.tasks.data import load_problems
 
 def train(
     config: RunConfig, folder: Path, *, device: str = "auto", progress: bool = True,
-    watch: Watch | None = None, vllm: bool = False,
+    watch: Watch | None = None, report_to: str = "tensorboard", vllm: bool = False,
 ) -> None:
     """Train the run in ``folder`` with TRL, or resume it; a finished run is left as it is.
 
@@ -57,7 +58,7 @@ def train(
 
     Args:
         device: "auto", "cpu" or "cuda"; which GPU is the launcher's to say.
-        watch: as in :func:`paperlib.rl.train.train`.
+        watch, report_to: as in :func:`paperlib.rl.train.train`.
         vllm: sample with vLLM, which shares the GPUs with training.
 
     Raises:
@@ -68,6 +69,7 @@ def train(
     folder = Path(folder)
     if (folder / "complete.json").exists():
         return
+    trackers = check_trackers(report_to)
     place = resolve_device(device)
     check_precision(config.precision, place)
     kind = place.type
@@ -75,7 +77,7 @@ def train(
     if trainer.is_world_process_zero():
         open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
         trainer.open_log = lambda start: RunLog(
-            folder, start, config.max_steps, progress=progress, watch=watch
+            folder, start, config.max_steps, progress=progress, watch=watch, trackers=trackers
         )
     trainer.accelerator.wait_for_everyone()
     checkpoint = newest_checkpoint(folder)
@@ -131,10 +133,11 @@ def make_trainer(
     data = {"prompt": [p.question for p in chosen], "id": [p.id for p in chosen],
             "answer": [p.answer for p in chosen]}  # fmt: skip
     try:
-        trainer = TermsTrainer(
-            config, terms, folder, len(stream.problems), model=model, args=args,
-            processing_class=tokenizer, train_dataset=Dataset.from_dict(data),
-        )
+        with quiet_transformers():
+            trainer = TermsTrainer(
+                config, terms, folder, len(stream.problems), model=model, args=args,
+                processing_class=tokenizer, train_dataset=Dataset.from_dict(data),
+            )
     except OSError as error:
         raise UserError(
             f"TRL loads the reference model by its name, and cannot load {config.model!r} "

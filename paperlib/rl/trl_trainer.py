@@ -7,7 +7,6 @@ order in which TRL calls them, against the version that is installed.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import TrainerCallback
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
@@ -37,6 +35,7 @@ from paperlib.rl.train import advantages_of, seed_everything
 from paperlib.rl.trl_batches import COLUMNS, deal, keep_groups
 from paperlib.rl.trl_layers import AnswerLogits
 from paperlib.rl.trl_settings import oversampling
+from paperlib.rl.trl_steps import StepEnd, StepMeter
 from paperlib.tasks.grading import grade_all
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.symbolic import failures as grading_failures
@@ -48,10 +47,6 @@ OVERRIDDEN = (
     "_generate", "_tokenize_prompts", "_get_per_token_logps_and_entropies", "_calculate_rewards",
     "_compute_loss", "_clip_grad_norm", "_save_checkpoint", "create_model_card",
 )  # fmt: skip
-TOKEN_MEANS = {  # our name of a metric: TRL's
-    "entropy": "entropy", "kl": "kl", "clip_low": "clip_ratio/low_mean",
-    "clip_high": "clip_ratio/high_mean",
-}  # fmt: skip
 
 
 def raw_accuracy(completions: list[str], answer: list[str], **_: Any) -> list[float]:
@@ -72,13 +67,13 @@ class TermsTrainer(GRPOTrainer):
         **trainer: Any,
     ) -> None:
         self.config, self.terms, self.folder, self.problems = config, terms, folder, problems
-        self.metrics: dict[str, float] = {}  # of the step at hand
+        self.meter = StepMeter()  # of the step at hand
         self.empty_steps, self.earlier_seconds, self.began = 0, 0.0, time.time()
         self.open_log: Callable[[int], RunLog] | None = None  # of the last step that is done
         self.log_file: RunLog | None = None
         self.asking = next((t for t in terms if getattr(t, "needs_layer_logits", False)), None)
         super().__init__(reward_funcs=raw_accuracy, **trainer)
-        self.add_callback(_StepEnd(self))
+        self.add_callback(StepEnd(self))
 
     @property
     def step_in_work(self) -> int:
@@ -146,20 +141,14 @@ class TermsTrainer(GRPOTrainer):
             return super()._prepare_inputs(generation_batch)
         slot = self._step % self.args.steps_per_generation
         if slot == 0:  # without TRL's shuffle: mini-batches are whole groups, as in our loop
-            began = time.perf_counter()
-            self.metrics = {}
+            self.meter = StepMeter()
             rows = self._generate_and_score_completions(generation_batch)
             self._buffered_inputs, self._real_rows = deal(
                 self.config, rows, self._kept, self._advantages,
                 micro_batch=self.args.per_device_train_batch_size,
                 process=self.accelerator.process_index, processes=self.accelerator.num_processes,
             )
-            self._sums: Counter[str] = Counter()
-            self._norms: list[float] = []
-            self._losses = torch.zeros((), device=self.accelerator.device)
-            self._update_began = time.perf_counter()
-            seconds = self._update_began - began
-            self.metrics["seconds/sample"] = seconds - self.metrics.get("seconds/terms", 0.0)
+            self.meter.begin_updates()
         device = self.accelerator.device
         return {key: value.to(device) for key, value in self._buffered_inputs[slot].items()}
 
@@ -212,7 +201,7 @@ class TermsTrainer(GRPOTrainer):
         ])
         accuracy = column[:, 0].double().cpu()
         self._kept, counts = keep_groups(self.config, accuracy)
-        self.metrics |= {**counts, "grading_failures": failures}
+        self.meter.metrics |= {**counts, "grading_failures": failures}
         self._advantages = torch.zeros(len(rows))
         if len(self._kept):
             kept = self._kept.tolist()
@@ -222,7 +211,7 @@ class TermsTrainer(GRPOTrainer):
             column[self._kept.to(column.device), 0] = torch.tensor(rewards).to(column)
             if self.accelerator.is_main_process:
                 write_rollouts(self.folder, rollouts, values, rewards, advantages.numpy())
-        self.metrics["seconds/terms"] = time.perf_counter() - began
+        self.meter.metrics["seconds/terms"] = time.perf_counter() - began
         return column
 
     def _rollouts(self, rows: list[tuple], accuracy: np.ndarray) -> Rollouts:
@@ -244,7 +233,7 @@ class TermsTrainer(GRPOTrainer):
         restore_rng(before)
         rewards = np.sum(list(values.values()), axis=0)
         advantages, flat = advantages_of(self.config, rewards, rollouts.accuracy)
-        self.metrics |= rollout_metrics(rollouts, values, rewards, flat)
+        self.meter.metrics |= rollout_metrics(rollouts, values, rewards, flat)
         return values, rewards, advantages
 
     # -- updates -------------------------------------------------------------------------------
@@ -252,12 +241,7 @@ class TermsTrainer(GRPOTrainer):
     def _compute_loss(self, model, inputs):
         loss = super()._compute_loss(model, inputs)
         if self.model.training:
-            tokens, found = float(inputs["tokens"]), self._metrics["train"]
-            self._sums["tokens"] += tokens
-            for name, key in TOKEN_MEANS.items():
-                if found.get(key):
-                    self._sums[name] += tokens * found[key][-1]
-            self._losses += loss.detach()
+            self.meter.add(loss.detach(), float(inputs["tokens"]), self._metrics["train"])
         return loss
 
     def _clip_grad_norm(self, model):
@@ -265,14 +249,14 @@ class TermsTrainer(GRPOTrainer):
         left to learn from: without gradients AdamW changes neither weights nor moments."""
         norm = super()._clip_grad_norm(model)
         if self.is_deepspeed_enabled:  # the update is made already, with gradient 0 if need be
-            self._norms.append(float("nan") if norm is None else float(norm))
+            self.meter.norms.append(float("nan") if norm is None else float(norm))
             return norm
         window = (self._step - 1) % self.args.steps_per_generation
         rows = self._real_rows[window // self.args.gradient_accumulation_steps]
         if rows and np.isfinite(float(norm)):
-            self._norms.append(float(norm))
+            self.meter.norms.append(float(norm))
         else:
-            self._sums["skipped_updates"] += bool(rows)
+            self.meter.skipped += bool(rows)
             model.zero_grad(set_to_none=True)
         return norm
 
@@ -281,14 +265,7 @@ class TermsTrainer(GRPOTrainer):
         step = self.state.global_step // self.config.mini_batches
         self.empty_steps = 0 if len(self._kept) else self.empty_steps + 1
         if len(self._kept):
-            losses = float(self.accelerator.gather(self._losses[None]).mean())
-            tokens, updates = max(self._sums["tokens"], 1), len(self._norms)
-            self.metrics |= {
-                "loss": losses / max(updates, 1), "grad_norm": sum(self._norms) / max(updates, 1),
-                **{name: self._sums[name] / tokens for name in TOKEN_MEANS},
-                "updates": updates, "skipped_updates": int(self._sums["skipped_updates"]),
-                "seconds/update": time.perf_counter() - self._update_began,
-            }  # fmt: skip
+            self.meter.end_updates(lambda loss: self.accelerator.gather(loss[None]).mean())
         self._metrics["train"].clear()
         drawn = step * self.config.prompts_per_step * oversampling(self.config)
         rate = self.config.learning_rate * learning_rate_factor(
@@ -297,7 +274,7 @@ class TermsTrainer(GRPOTrainer):
         )
         return {
             "step": step, "epoch": drawn / self.problems, "learning_rate": rate,
-            **{k: round(v, 4) if k.startswith("seconds/") else v for k, v in self.metrics.items()},
+            **self.meter.rounded(),
         }
 
     # -- checkpoints ---------------------------------------------------------------------------
@@ -332,26 +309,3 @@ class TermsTrainer(GRPOTrainer):
     def seconds(self) -> float:
         """Wall time of the run so far, interruptions left out."""
         return self.earlier_seconds + time.time() - self.began
-
-
-class _StepEnd(TrainerCallback):
-    """At the last update of a generation step: write its metrics, and end a run that has nothing
-    to learn from."""
-
-    def __init__(self, trainer: TermsTrainer) -> None:
-        self.trainer = trainer
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.trainer.began = time.time()
-        if self.trainer.open_log:
-            self.trainer.log_file = self.trainer.open_log(self.trainer.step_in_work - 1)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        trainer = self.trainer
-        if state.global_step % trainer.config.mini_batches:
-            return
-        metrics = trainer.end_step()
-        if trainer.log_file:
-            trainer.log_file.step(metrics)
-        if trainer.empty_steps == trainer.config.max_empty_steps:
-            control.should_save = control.should_training_stop = True
