@@ -23,7 +23,8 @@ PARALLEL ?= 1
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own gpu-check gpu-parity tiny-model clean
+.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own gpu-check gpu-parity soak \
+        tiny-model clean
 
 # This clone comes first, and nothing that a shell profile put on PYTHONPATH comes at all.
 export PYTHONPATH := $(CURDIR)
@@ -83,6 +84,9 @@ gpu-check: setup ## SmolLM2-135M on GSM8K: four methods in ten minutes of a GPU,
 
 gpu-parity: setup ## both engines on a GPU, fp32 and bf16: losses, gradients, short runs; one JSON
 	@$(PY) tests/gpu_parity.py --out build/gpu-parity
+
+soak: setup ## 500 steps with each memory: does the process, a step or a file count grow? 10 minutes
+	@$(PY) tests/soak.py
 
 tiny-model: setup ## rebuild the tiny world's model and encoder from scratch (changes tracked files)
 	@$(PY) -m paperlib tiny-model

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +14,35 @@ from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
+
+# what a disk says when it is full, read-only, broken or not the user's
+_DISK = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO,
+    errno.ENOTDIR,
+}  # fmt: skip
+# torch keeps the system's error to itself; safetensors has its number in the text
+_TORCH_CANNOT_WRITE = ("unexpected pos", "PytorchStreamWriter")
+
+
+@contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Where ``folder`` cannot be written or is removed in the block, UserError says so, and what
+    to do; other errors pass."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number else getattr(error, "errno", None)
+        if code == errno.ENOENT and not Path(folder).exists():
+            error = "it was removed while it was worked on"
+        elif code not in _DISK and not any(words in str(error) for words in _TORCH_CANNOT_WRITE):
+            raise
+        raise UserError(
+            f"{folder} cannot be written ({error}). What was written before is kept; make room, or "
+            "mend it, and run the same command again: it goes on from there"
+        ) from None
 
 
 def write_text_atomic(path: Path, text: str) -> None:

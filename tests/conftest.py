@@ -2,6 +2,8 @@
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that asks the network must fail at once
 os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -9,3 +11,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # results depend on the number of threads
 os.environ["PAPERLIB_PROGRESS"] = "0"
 os.environ.pop("PAPERLIB_STATUS", None)  # the tests may themselves run below a notebook
+
+settings.register_profile(  # the same examples every time, and no files
+    "paperlib", derandomize=True, deadline=None, database=None, max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("paperlib")

@@ -109,7 +109,7 @@ def peak_memory_gib(device: torch.device) -> float:
 def run(config: RunConfig, folder: Path, device: torch.device, seconds: float) -> dict[str, Any]:
     """Train for about ``seconds``, up to a checkpoint; what the steps cost."""
     end = time.monotonic() + seconds
-    newest = newest_checkpoint(folder)
+    newest = newest_checkpoint(folder, SAVE_STEPS)
     start = int(newest.name) if newest else 0
 
     def watch(rows: list[dict[str, float]]) -> list[str]:
@@ -185,7 +185,7 @@ def main() -> None:
         results["methods"][method] = run(config, folder, device, share)
         write_json_atomic(path, results)
     for method, config in configs.items():
-        checkpoint = newest_checkpoint(options.out / "runs" / method)
+        checkpoint = newest_checkpoint(options.out / "runs" / method, SAVE_STEPS)
         if checkpoint:
             results["methods"][method]["greedy_accuracy"] = greedy_accuracy(
                 checkpoint, problems, config, device

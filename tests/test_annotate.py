@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import time
+import traceback
 from dataclasses import replace
 
 import anthropic
@@ -302,6 +303,48 @@ def test_the_key_of_the_environment_is_used_and_never_shown(
     files = "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file())
     shown = caplog.text + "".join(capfd.readouterr()) + files + repr(annotator) + failed.reason
     assert caplog.text and files and KEY not in shown
+
+
+PAGE = b"<html>" + b"." * 12 + f" your header x-api-key: {KEY} was refused</html>".encode()
+ECHOES = [
+    *((status, api_error("some_error", f"what is {KEY}?"), {}) for status in (400, 401, 404, 500)),
+    (200, PAGE, {"content-type": "text/html"}),
+    (200, api_error("overloaded_error", KEY), {}),
+    (200, f'{{"id": "{KEY}"'.encode(), {}),
+    message(stop=f"refusal {KEY}"),
+    "hang up",
+]
+
+
+@pytest.mark.parametrize("reply", ECHOES)
+@pytest.mark.parametrize("at", ["script", "batch_script", "results_script", "result"])
+def test_no_failure_shows_the_key(stub, make, reply, at, tmp_path, caplog, capfd):
+    """Whatever server or proxy quotes it, wherever: not in a reason, traceback, log or file."""
+    caplog.set_level(logging.DEBUG)
+    if at == "result":
+        error = {"type": "errored", "error": api_error("some_error", f"what is {KEY}?")}
+        stub.result = lambda *_: error if isinstance(reply, tuple) else {
+            "type": "succeeded", "message": message(stop=f"refusal {KEY}")}
+    else:
+        setattr(stub, at, [reply] * annotate_api.TRIES)
+    told = []
+    try:
+        told += make(batch_from=50 if at == "script" else 1).annotate(DIVERSITY, groups(2))
+    except UserError:
+        told.append(traceback.format_exc())
+    files = "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file())
+    shown = f"{told}{caplog.text}{''.join(capfd.readouterr())}{files}"
+    assert told and caplog.text
+    assert KEY not in shown and KEY[:-3] not in shown  # nor a part, cut off
+
+
+@pytest.mark.parametrize("key", [f"{KEY}\n", f" {KEY}", f"{KEY} {KEY}"])
+def test_a_key_that_is_none_is_not_shown_either(monkeypatch, tmp_path, key):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+    with pytest.raises(UserError) as caught:
+        Annotator(cache=tmp_path).annotate(DIVERSITY, groups(1))
+    told = traceback.format_exception(caught.value)
+    assert KEY not in "".join(told)
 
 
 def test_an_annotator_shows_no_client(make):

@@ -48,9 +48,13 @@ def test_a_failing_notebook_does_not_stop_the_others(tmp_path, monkeypatch, capf
     good, bad = (tmp_path / "notebooks" / "meds" / f"{name}.ipynb" for name in ("good", "bad"))
     write_notebook(bad, 'PROFILE = "tiny"', "1 / 0")
     write_notebook(good, 'PROFILE = "tiny"\nSEEDS = [0]', "print(PROFILE, SEEDS)")
-    failed = reproduce({"bad": bad, "good": good}, {"PROFILE": "smoke", "SEEDS": "3"}, parallel=2)
-    assert failed == ["bad"]
+    torn = good.with_name("torn.ipynb")
+    torn.write_text('{"cells": [')
+    paths = {"torn": torn, "bad": bad, "good": good}
+    failed = reproduce(paths, {"PROFILE": "smoke", "SEEDS": "3"}, parallel=2)
+    assert sorted(failed) == ["bad", "torn"]
     err = capfd.readouterr().err
+    assert "torn.ipynb cannot be read as a notebook" in err
     assert "bad: FAILED" in err and "good: done" in err and "ZeroDivisionError" in err
     executed = (tmp_path / "executed" / "smoke" / "meds" / "good.ipynb").read_text()
     assert "smoke [3]" in executed
@@ -61,3 +65,11 @@ def test_the_command_lists_the_names(capsys):
     assert capsys.readouterr().out.startswith("table1-memory-r ")
     assert main(["reproduce", "nothing"]) == 2
     assert "unknown artefact nothing" in capsys.readouterr().err
+
+
+def test_a_mistyped_parameter_starts_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("subprocess.Popen", None)  # calling it would raise
+    assert main(["reproduce", "table1-meds", "-p", "SEED", "3"]) == 2
+    assert "unknown parameter 'SEED'; valid: " in capsys.readouterr().err
+    with pytest.raises(TypeError):  # DRAWS is some other notebook's: make gives PRESET to all
+        reproduce({"n": ROOT / "notebooks" / "meds" / "fig4.ipynb"}, {"DRAWS": "3"})

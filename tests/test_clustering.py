@@ -110,6 +110,20 @@ def test_non_finite_points_are_refused_with_their_number():
         cluster(np.ones(4), PAPER)
 
 
+def test_half_precision_zeros_and_a_loud_feature():
+    """Features are rows of unit length, Euclidean and float64, whatever precision they came in."""
+    spread = 1e-3 * np.random.default_rng(0).normal(size=(8, 4))
+    points = np.repeat([[1.0, 0, 0, 0], [0, 1.0, 0, 0]], 4, axis=0) + spread
+    expected = as_sets(cluster(points, PAPER))
+    assert expected == {frozenset(range(4)), frozenset(range(4, 8))}
+    for kind in (np.float32, np.float16):
+        assert as_sets(cluster(points.astype(kind), PAPER)) == expected
+    assert as_sets(cluster(np.concatenate([points, np.zeros((2, 4))]), PAPER)) == {
+        *expected, frozenset({8, 9})}
+    lengths = np.logspace(-3, 6, 8)[:, None]  # 1e6 times as loud, or nearly silent: same direction
+    assert as_sets(cluster(unit_rows(lengths * points), PAPER)) == expected
+
+
 def test_unit_rows_leave_zeros_and_nan_alone():
     rows = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, np.nan]]))
     np.testing.assert_array_equal(rows, [[0.6, 0.8], [0.0, 0.0], [np.nan, np.nan]])

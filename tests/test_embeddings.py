@@ -99,12 +99,16 @@ def test_the_cache_is_bounded_and_drops_what_was_unused_for_longest(encoder, mon
     assert list(encoder._cache) == ["four", "one"]
 
 
-def test_long_texts_are_counted_once_and_cut(encoder):
+def test_long_texts_are_counted_once_and_cut_and_told(encoder, capsys):
     long = text(MAX_TOKENS + 1)
     rows = encoder.encode([text(MAX_TOKENS), long, long])
     encoder.encode([long])
     assert encoder.truncated_texts == 1
     assert torch.equal(rows[0], rows[1])
+    encoder.encode([text(MAX_TOKENS + 2)])
+    told = [line for line in capsys.readouterr().err.splitlines() if "sentence encoder" in line]
+    assert len(told) == 1 and "reads 12 tokens of a text: 1 of 2 are longer" in told[0]
+    assert encoder.truncated_texts == 2
 
 
 def test_blank():

@@ -3,12 +3,18 @@
 import json
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 import nbformat
+import numpy as np
+import papermill
 import pytest
+from filelock import FileLock
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from paperlib.__main__ import main
 from paperlib.errors import UserError
 from paperlib.experiments.notebooks import NotebookError, find_root, parse_pairs, run_notebook
 from paperlib.experiments.parameters import convert, declared_parameters
@@ -80,6 +86,13 @@ def test_a_text_becomes_the_defaults_type(default, text, value):
         ([0, 1], "0.5"),
         ([0, 1], "(0"),
         ({}, "[1]"),
+        ({}, {"a": float("nan")}),
+        ({}, {"a": 1, 2: 3}),  # the file sorts the keys
+        ({1}, "{2}"),  # no form in a notebook's JSON
+        (None, Path("a")),
+        (None, np.float64(2)),
+        (None, float("inf")),
+        ("a", "caf\udce9"),  # a byte of the command line that is no UTF-8
     ],
 )
 def test_a_value_of_another_type_is_refused(default, given):
@@ -128,6 +141,7 @@ def test_bad_requests_fail_before_any_kernel(tmp_path, monkeypatch):
         (lambda: run_notebook(path, {"STEPS": "x"}), "parameter STEPS is 'x'"),
         (lambda: run_notebook(path, output=path), "is the notebook itself"),
         (lambda: run_notebook(path, output=tmp_path / "out.html"), "does not end in .ipynb"),
+        (lambda: run_notebook(path, output=path / "out.ipynb"), "folder .* cannot be made"),
     ]:
         with pytest.raises(UserError, match=message):
             call()
@@ -163,7 +177,7 @@ def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, t
     out = run_notebook(path, {"PROFILE": "smoke", "SEEDS": "4,5", "FAST": "true"})
     assert dict(os.environ) == before
     assert out == project / "executed" / "smoke" / "meds" / "n.ipynb"
-    assert [p.name for p in out.parent.iterdir()] == ["n.ipynb"]
+    assert sorted(p.name for p in out.parent.iterdir()) == [".n.lock", "n.ipynb"]
     executed = nbformat.read(out, as_version=4)
     text = "".join(o.text for c in executed.cells for o in c.get("outputs", []))
     assert text.splitlines() == [sys.executable, str(project), "smoke 3 0.5 True [4, 5] 0"]
@@ -178,7 +192,7 @@ def test_a_failing_cell_is_named_and_a_good_output_stays(project):
     with pytest.raises(NotebookError, match=r"cell 4 \(.assert x == 2.*AssertionError: not two"):
         run_notebook(path, output=out)
     assert out.read_text() == "good"
-    assert sorted(p.name for p in out.parent.iterdir()) == ["n.failed.ipynb", "n.ipynb"]
+    assert sorted(p.name for p in out.parent.iterdir()) [1:] == ["n.failed.ipynb", "n.ipynb"]
     assert "AssertionError" in (out.parent / "n.failed.ipynb").read_text()
 
 
@@ -195,7 +209,107 @@ def test_a_cell_that_takes_too_long_is_named(project):
         run_notebook(path, output=project / "out.ipynb", cell_timeout=1)
 
 
-def test_leaving_early_without_an_error_is_a_failure(project):
-    path = make_notebook(project / "n.ipynb", "import sys; sys.exit(0)", "print('never')")
-    with pytest.raises(NotebookError, match="cell 4 .*did not run"):
+def test_leaving_early_is_a_failure_even_in_the_last_cell(project, capsys):
+    path = make_notebook(project / "n.ipynb", "print('half')\nimport sys; sys.exit(0)")
+    assert main(["notebook", str(path), "--output", str(project / "out.ipynb")]) == 1
+    said = capsys.readouterr().err
+    assert "cell 3 (\"print('half')\") ended the notebook early: SystemExit" in said
+    assert not (project / "out.ipynb").exists() and (project / "out.failed.ipynb").exists()
+
+
+VALUES = {
+    "TEXT": "007", "BACK": 'C:\\new\\table "x" {y}\n\'\u2028\x00$é', "FLAG": False, "RATE": 1e-6,
+    "PAIR": (1, 2), "NESTED": {2: (1, [None, True])}, "NOTHING": None, "BIG": 10**30,
+}
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """A notebook of somebody else's kernel that draws bars, run with values that could change."""
+    root = tmp_path_factory.mktemp("values")
+    (root / "pyproject.toml").touch()
+    defaults = {**VALUES, "TEXT": "", "BACK": "", "FLAG": True, "RATE": 1.0, "PAIR": (0,),
+                "NESTED": {}, "BIG": 0}
+    path = make_notebook(
+        root / "n.ipynb",
+        f"print(repr({{name: globals()[name] for name in {list(VALUES)}}}))",
+        "from tqdm import tqdm\nfor _ in tqdm(range(3000), mininterval=0): pass",
+        "for i in range(300): print('\\r', i, end='', flush=True)",
+        parameters="\n".join(f"{name} = {value!r}" for name, value in defaults.items()),
+    )
+    notebook = nbformat.read(path, as_version=4)
+    notebook.metadata["kernelspec"] = {"name": "my-venv-kernel", "display_name": "mine"}
+    nbformat.write(notebook, path)
+    (root / ".out.partial.ipynb").write_text("left by a kill")
+    return run_notebook(path, VALUES, root / "out.ipynb")
+
+
+def test_values_arrive_as_what_they_are(executed):
+    (output,) = nbformat.read(executed, as_version=4).cells[3].outputs
+    assert output.text.strip() == repr(VALUES)
+
+
+def test_bars_do_not_fill_the_file(executed):
+    *_, bars, carriage_returns = nbformat.read(executed, as_version=4).cells
+    assert bars.outputs == [] and [o.text for o in carriage_returns.outputs] == [" 299"]
+    assert executed.stat().st_size < 20_000
+
+
+def test_an_executed_notebook_is_not_run_again_without_its_values(executed):
+    with pytest.raises(UserError, match="was executed with parameters"):
+        run_notebook(executed, {"RATE": 7.0}, executed.with_name("again.ipynb"))
+    left = {p.name for p in executed.parent.iterdir()}
+    assert left == {"n.ipynb", "out.ipynb", "pyproject.toml", ".out.lock"}
+
+
+def test_two_processes_never_make_one_result(project, monkeypatch):
+    monkeypatch.setattr("paperlib.experiments.notebooks._execute", None)  # calling it would raise
+    path, out = make_notebook(project / "n.ipynb"), project / "out" / "n.ipynb"
+    out.parent.mkdir()
+    out.write_text("good")
+    with FileLock(out.parent / ".n.lock"):
+        with pytest.raises(UserError, match="another process is making .*n.ipynb"):
+            run_notebook(path, output=out)
+    assert out.read_text() == "good"
+
+
+def test_two_threads_run_one_after_the_other(project, monkeypatch):
+    path, running, before = make_notebook(project / "n.ipynb"), [], dict(os.environ)
+
+    def execute(source, values, partial, *_):
+        running.append(1)
+        time.sleep(0.1)
+        assert len(running) == 1  # the second would take the first one's environment for its own
+        nbformat.write(new_notebook(), partial)
+        running.pop()
+
+    monkeypatch.setattr("paperlib.experiments.notebooks._execute", execute)
+    outputs = [project / f"{i}.ipynb" for i in range(3)]
+    threads = [
+        threading.Thread(target=run_notebook, args=(path,), kwargs={"output": out})
+        for out in outputs
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(out.exists() for out in outputs) and dict(os.environ) == before
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_a_kernel_that_does_not_start_is_started_again(project, monkeypatch, failures):
+    path, tries = make_notebook(project / "n.ipynb"), []
+
+    def start(source, partial, **_):
+        tries.append(1)
+        if len(tries) <= failures:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+        nbformat.write(new_notebook(), partial.replace("{{", "{").replace("}}", "}"))
+
+    monkeypatch.setattr(papermill, "execute_notebook", start)
+    if failures == 2:
         run_notebook(path, output=project / "out.ipynb")
+    else:
+        with pytest.raises(NotebookError, match="did not start in 3 tries: Kernel died"):
+            run_notebook(path, output=project / "out.ipynb")
+    assert len(tries) == 3 and (project / "out.ipynb").exists() is (failures == 2)

@@ -141,6 +141,21 @@ def test_extreme_log_probs_stay_finite():
     assert stats["kl_clamped"] == 1  # the masked token is not counted
 
 
+@pytest.mark.parametrize(("difference", "kl", "clamped"), [
+    (0.0, 0.0, 0), (5.0, math.exp(5) - 6, 0), (20.0, math.exp(20) - 21, 0),
+    (90.0, math.exp(20) - 21, 1), (-90.0, math.exp(-20) + 19, 1),
+])
+def test_k3_is_clamped_and_counted_before_it_overflows(difference, kl, clamped):
+    logps = torch.tensor([[-100.0]], requires_grad=True)
+    loss, stats = policy_loss(
+        logps, logps.detach(), torch.zeros(1), torch.ones(1, 1), **settings(beta=1.0),
+        ref_logps=logps.detach() + difference,
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(kl) and stats["kl_clamped"] == clamped
+    assert torch.isfinite(logps.grad).all()
+
+
 def test_beta_needs_reference_and_loss_types_are_named():
     x = torch.zeros(1, 1)
     with pytest.raises(UserError, match="ref_logps"):

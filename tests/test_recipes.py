@@ -32,7 +32,7 @@ NEVER = {  # a profile never changes these
     "mask_truncated_completions",
     "dynamic_sampling", "max_generation_batches", "max_empty_steps", "temperature", "top_p",
     "preset", "prompt", "lr_scheduler_type", "adam_beta1", "adam_beta2", "adam_epsilon",
-    "weight_decay", "max_grad_norm", "paper", "method", "engine",
+    "weight_decay", "max_grad_norm", "max_skipped_steps", "paper", "method", "engine",
 }  # fmt: skip
 CELLS = [(paper, method) for paper, methods in METHODS.items() for method in methods]
 # counted in tokens, steps or problems, or a name of a model

@@ -48,7 +48,7 @@ def fake_train(
         frame.to_parquet(folder / "rollouts" / f"{step:06d}.parquet")
         if step % 2 == 0:
             (folder / "checkpoints" / f"{step:06d}").mkdir(parents=True)
-            (folder / "checkpoints" / f"{step:06d}" / "COMPLETE").touch()
+            (folder / "checkpoints" / f"{step:06d}" / "COMPLETE").write_text("{}")
         with open(folder / "metrics.jsonl", "a") as file:
             file.write(json.dumps({"step": step, "reward": 0.5}) + "\n")
     write_json_atomic(folder / "complete.json", {"reason": "finished", "step": config.max_steps})

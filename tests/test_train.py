@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -20,9 +21,10 @@ from paperlib.errors import UserError
 from paperlib.experiments.recipes import recipe
 from paperlib.files import read_json, read_jsonl
 from paperlib.rl import collect as collect_module
+from paperlib.rl import update as update_module
 from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.sampling import Samples
-from paperlib.rl.train import train
+from paperlib.rl.train import restore_terms, train
 from paperlib.tasks.tiny import MODEL_DIR
 
 pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
@@ -125,7 +127,9 @@ def start_child(folder):
 
 
 # Killed once a step has these many metric lines; steps 2 and 4 write a checkpoint, 3 does not.
-@pytest.mark.parametrize("lines", [1, 3, 4])
+@pytest.mark.parametrize("lines", [
+    pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(4, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_killed_at_any_moment_and_started_again_is_bit_identical(tmp_path, finished, lines):
     folder = tmp_path / "run"
     child = start_child(folder)
@@ -250,6 +254,23 @@ def test_truncated_completions_can_be_masked(tmp_path):
         assert (row["grad_norm"] > 0) is not masked
 
 
+@pytest.mark.parametrize(("truncated", "loss"), [([False, True], 3.0), ([True, True], 0.0)])
+def test_masked_completions_are_in_no_denominator(monkeypatch, truncated, loss):
+    """Losses 2 and 4 of the kept completion, 9 of the other one's tokens; mean over tokens."""
+    logps = torch.tensor([[2.0, 4.0, 1.0], [9.0, 9.0, 9.0]]).log().requires_grad_()
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    monkeypatch.setattr(update_module, "_forward", lambda config, model, batch, rows: (
+        logps[rows], torch.zeros(len(rows), 3), mask[rows]))
+    batch = SimpleNamespace(
+        rollouts=SimpleNamespace(truncated=np.array(truncated)), prompt_ids=[[5], [5]],
+        completion_ids=[[1, 2], [1, 2, 3]], logps=[torch.zeros(2), torch.zeros(3)],
+    )
+    config = smoke("DAPO", mask_truncated_completions=True)
+    found, _ = update_module._backward(config, None, None, batch, -torch.ones(2), [0, 1])
+    assert found == pytest.approx(loss) and torch.isfinite(logps.grad).all()
+    assert (logps.grad[1] == 0).all()
+
+
 # --- dynamic sampling -----------------------------------------------------------------------
 
 
@@ -289,12 +310,12 @@ MIXED, FLAT, WON = [True, False, False, False], [False] * 4, [True] * 4
 
 
 def test_dynamic_sampling_draws_until_the_batch_is_full(tmp_path, fake):
-    calls = fake(lambda call: MIXED + FLAT + WON + MIXED)
+    calls = fake(lambda call: (FLAT if call else WON) + 3 * MIXED)  # more than are needed
     train(smoke("DAPO", max_steps=1), tmp_path / "run", progress=False)
     row = read_jsonl(tmp_path / "run" / "metrics.jsonl")[0]
     assert len(calls) == 2 == row["generation_batches"]
-    assert (row["groups_drawn"], row["groups_dropped"], row["groups_kept"]) == (8, 4, 4)
-    assert row["accuracy"] == 0.25 and row["accuracy_drawn"] == pytest.approx(6 / 16)
+    assert (row["groups_drawn"], row["groups_dropped"], row["groups_kept"]) == (8, 2, 4)
+    assert row["accuracy"] == 0.25 and row["accuracy_drawn"] == pytest.approx(10 / 32)
 
 
 def test_dynamic_sampling_is_bounded_and_uses_what_it_has(tmp_path, fake):
@@ -362,6 +383,19 @@ def test_bad_configs_are_refused_when_made():
     ]:
         with pytest.raises(UserError, match=says):
             smoke("GRPO", **changes)
+
+
+@pytest.mark.parametrize(("states", "says"), [
+    ({}, "the memory of no reward term; this run needs that of repeat"),
+    ({"repeat": {"seen": torch.ones(512)}, "explore": {}}, "the memory of repeat, explore;"),
+])
+def test_a_checkpoint_without_a_terms_memory_is_refused(states, says):
+    term = RepeatPenalty()
+    with pytest.raises(UserError, match=says):
+        restore_terms([term, Broken("nan")], states)
+    assert not term.seen.any()
+    restore_terms([term, Broken("nan")], {"repeat": {"seen": torch.ones(512)}})
+    assert term.seen.all()
 
 
 def test_another_configs_folder_is_refused(tmp_path):

@@ -485,3 +485,32 @@ def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
     start, end = (load_policy(m)[0].state_dict() for m in
                   ("tiny", tmp_path / "checkpoints" / "000002"))  # fmt: skip
     assert all(torch.equal(start[key], end[key]) for key in start)
+    # killed before its mark was written: it is not trained on
+    (tmp_path / "complete.json").unlink()
+    trl_engine.train(config, tmp_path, device="cpu", progress=False)
+    again = read_json(tmp_path / "complete.json")
+    assert (again["step"], again["reason"]) == (done["step"], done["reason"])
+    assert read_jsonl(tmp_path / "metrics.jsonl") == rows
+
+
+@NEEDS_TINY
+def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trl_trainer, "save_state", full)
+    config = smoke("GRPO", max_completion_length=4, save_steps=1)
+    with pytest.raises(UserError, match="cannot be written.*No space left"):
+        Store(tmp_path).run(config).ensure(device="cpu", progress=False)
+    assert not list(tmp_path.glob("*/*/checkpoints/*"))
+
+
+@NEEDS_TINY
+def test_a_run_that_only_skips_stops_as_configured(tmp_path, monkeypatch):
+    real = TermsTrainer._compute_loss
+    monkeypatch.setattr(TermsTrainer, "_compute_loss", lambda *args: real(*args) * float("nan"))
+    config = smoke("GRPO", max_completion_length=4, max_skipped_steps=2)
+    with pytest.raises(UserError, match="step 2: no gradient was finite for 2 steps on end"):
+        trl_engine.train(config, tmp_path, device="cpu", progress=False)
+    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    assert [(row["updates"], row["skipped_updates"]) for row in rows] == [(0, 2), (0, 2)]

@@ -17,7 +17,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -242,16 +242,22 @@ class _Session:
         return found
 
     def _answer(self, params: dict[str, Any]) -> Annotation:
-        answer = read_message(self.task, self.api.create(params, lambda: self._afford(params)))
+        answer = self._create(params)
         return self._once_more(params) if answer.cut else answer
+
+    def _create(self, params: dict[str, Any]) -> Annotation:
+        reply = self.api.create(params, lambda: self._afford(params))
+        return self._without_key(read_message(self.task, reply))
+
+    def _without_key(self, answer: Annotation) -> Annotation:
+        return replace(answer, reason=self.api.without_key(answer.reason)[:200])
 
     def _once_more(self, params: dict[str, Any]) -> Annotation:
         """Ask for an answer that was cut off with more tokens, if the money allows it."""
         params = {**params, "max_tokens": MORE_TOKENS}
         if not self._afford(params):
             return Annotation(None, "cut off by max_tokens; no money left to ask once more")
-        reply = self.api.create(params, lambda: self._afford(params))
-        return read_message(self.task, reply)
+        return self._create(params)
 
     def _afford(self, params: dict[str, Any]) -> bool:
         cost = self.owner._cost(params, params["max_tokens"])[1]
@@ -300,6 +306,7 @@ class _Session:
             if key not in open_keys or key in found:
                 continue
             answer, answered = read_line(self.task, line)
+            answer = self._without_key(answer)
             if answer.cut and key in requests:
                 try:
                     answer = self._once_more(requests[key])

@@ -124,10 +124,13 @@ class Api:
         raise failed
 
     def _clean(self, error: Exception) -> str:
-        text = " ".join(f"{type(error).__name__}: {error}".split())
+        return self.without_key(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
+
+    def without_key(self, text: str) -> str:
+        """What a server said, which may quote the request."""
         for secret in (self.client.api_key, self.client.auth_token):
             text = text.replace(secret, "***") if secret else text
-        return text[:200]
+        return text
 
     def create(self, params: dict[str, Any], afford: Callable[[], bool]) -> Any:
         """One message; ``afford`` says whether it may be paid for once more, after a lost
@@ -194,7 +197,7 @@ def _expect(reply: Any, kind: str | None) -> Any:
     """A proxy's page comes back from the SDK as a plain text, an error under status 200 as an
     object of the right class with nothing in it."""
     if isinstance(reply, str | list | None) or (kind and getattr(reply, "type", None) != kind):
-        raise ValueError(f"the body is no {kind or 'list'} but {reply!r:.60}")
+        raise ValueError(f"the body is no {kind or 'list'} but {reply!r}")
     return reply
 
 
@@ -238,5 +241,5 @@ def read_line(task: Task, line: Any) -> tuple[Annotation, bool]:
     reason = f"the batch says {kind!r}"
     if kind == "errored":
         error = getattr(getattr(result, "error", None), "error", None)
-        reason += f": {getattr(error, 'type', None)}: {getattr(error, 'message', None)}"[:200]
+        reason += f": {getattr(error, 'type', None)}: {getattr(error, 'message', None)}"
     return Annotation(None, reason), False

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 
+from paperlib.environment import ROOT
 from paperlib.errors import UserError
 from paperlib.experiments.parameters import declared_parameters
 
@@ -69,7 +70,15 @@ def reproduce(
 
     Each runs in a process of its own (``python -m paperlib notebook``), which tells what it made
     or what went wrong. A parameter goes to the notebooks that declare it.
+
+    Raises:
+        UserError: no notebook of the project declares a parameter; nothing was started.
     """
+    valid = set().union(*map(_declared, notebooks.values()))
+    if not parameters.keys() <= valid:  # perhaps it is another notebook's: make gives PRESET to all
+        valid |= set().union(*map(_declared, artefacts(ROOT).values()))
+    for name in parameters.keys() - valid:
+        raise UserError(f"unknown parameter {name!r}; valid: {', '.join(sorted(valid))}")
     waiting, failed = list(notebooks.items()), []
     running: list[tuple[str, subprocess.Popen, float]] = []
     try:
@@ -98,4 +107,7 @@ def reproduce(
 
 
 def _declared(path: Path) -> set[str]:
-    return set(declared_parameters(nbformat.read(path, as_version=4), path.name))
+    try:
+        return set(declared_parameters(nbformat.read(path, as_version=4), path.name))
+    except Exception:  # of many kinds; the notebook's own process will tell, and the others go on
+        return set()

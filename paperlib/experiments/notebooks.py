@@ -4,7 +4,9 @@
   name or a value of another type stops before any cell runs (papermill warns, and goes on).
 - The kernel is the Python that runs this, whatever kernels a person has installed.
 - The working folder is the clone's root, so that ``runs/`` is the same for every notebook.
-- The result appears under its name only when every cell ran; a failed copy lies beside it.
+- Values arrive as what they are: papermill would write a tuple as a text.
+- The result appears under its name only when every cell ran; a failed copy lies beside it. Two
+  processes never work on one result.
 """
 
 from __future__ import annotations
@@ -19,10 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from paperlib.errors import UserError
 from paperlib.experiments.parameters import convert, declared_parameters
 
 STATUS_SECONDS = 5.0  # how often the state of a grid inside the notebook is looked at
+STARTS = 3  # of a kernel; several that start at once may want the same port
+_RUNNING = threading.Lock()  # one notebook at a time in a process: kernels take its environment
 
 
 class NotebookError(RuntimeError):
@@ -48,7 +54,8 @@ def run_notebook(
 
     Raises:
         UserError: before anything runs: no such notebook, not one parameters cell, an unknown
-            parameter, a value of the wrong type, or an output that is the notebook itself.
+            parameter, a value of the wrong type, an executed notebook, an output that is the
+            notebook itself or in work by another process.
         NotebookError: a cell raised, timed out or killed the kernel. ``<name>.failed.ipynb``
             beside the output shows how far it came; an earlier good output stays.
     """
@@ -71,23 +78,44 @@ def run_notebook(
         raise UserError(f"the output {target} is the notebook itself; give another path")
     if target.suffix != ".ipynb":
         raise UserError(f"the output {target} does not end in .ipynb")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.stem}.{os.getpid()}.ipynb")
-    failed = target.with_name(f"{target.stem}.failed.ipynb")
     try:
-        with _own_kernel(root) as status_file, _status_shown(status_file, path.name, quiet):
-            problem = _execute(path, values, partial, root, cell_timeout)
-        if partial.exists():
-            _strip_paths(partial, path.relative_to(root))
-        if problem:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the folder of the output {target} cannot be made: {error}") from error
+    partial = target.with_name(f".{target.stem}.partial.ipynb")
+    failed = target.with_name(f"{target.stem}.failed.ipynb")
+    with _RUNNING, _sole_writer(target):
+        partial.unlink(missing_ok=True)  # left by a kill
+        try:
+            with _own_kernel(root) as status_file, _status_shown(status_file, path.name, quiet):
+                problem = _execute(path, values, partial, root, cell_timeout)
             if partial.exists():
-                os.replace(partial, failed)
-            raise NotebookError(f"{path.name}: {problem}\nThe failed copy is {failed}")
-        os.replace(partial, target)
-        failed.unlink(missing_ok=True)  # it tells of an older state
-    finally:
-        partial.unlink(missing_ok=True)
+                _strip_paths(partial, path.relative_to(root))
+            if problem:
+                if partial.exists():
+                    os.replace(partial, failed)
+                raise NotebookError(f"{path.name}: {problem}\nThe failed copy is {failed}")
+            os.replace(partial, target)
+            failed.unlink(missing_ok=True)  # it tells of an older state
+        finally:
+            partial.unlink(missing_ok=True)
     return target
+
+
+@contextmanager
+def _sole_writer(target: Path) -> Iterator[None]:
+    """Refuse a result that another process is making; a kill frees it."""
+    lock = FileLock(target.with_name(f".{target.stem}.lock"))
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise UserError(
+            f"another process is making {target}; wait until it has ended, or give another output"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def find_root(notebook: Path) -> Path:
@@ -105,32 +133,46 @@ def _execute(
     import nbformat
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.translators import PythonTranslator, papermill_translators
 
-    try:
-        papermill.execute_notebook(
-            _literal(path),
-            _literal(partial),
-            parameters=values,
-            kernel_name="python3",
-            language="python",  # else a notebook without language metadata is refused
-            cwd=str(root),
-            progress_bar=False,
-            start_timeout=300,  # of a kernel on a busy machine
-            execution_timeout=cell_timeout,
-        )
-    except papermill.PapermillExecutionError as error:
-        return f"{_cell(error.cell_index, error.source)} raised {error.ename}: {error.evalue}"
-    except (DeadKernelError, CellTimeoutError) as error:
-        # papermill calls all cells completed then; the one that died is the last one started
-        cells = nbformat.read(partial, as_version=4).cells if partial.exists() else []
-        started = [i for i, cell in enumerate(cells) if _start_time(cell)]
-        where = _cell(started[-1], cells[started[-1]].source) if started else "the first cell"
-        if isinstance(error, CellTimeoutError):
-            return f"{where} took longer than {cell_timeout} s"
-        return f"{where} killed the kernel (out of memory?)"
+    class Literals(PythonTranslator):
+        """``repr``: convert() has seen that it reads back as the same value."""
+
+        translate = repr
+
+    papermill_translators.register("python", Literals)
+    for start in range(1, STARTS + 1):
+        try:
+            papermill.execute_notebook(
+                _literal(path),
+                _literal(partial),
+                parameters=values,
+                kernel_name="python3",
+                language="python",  # else a notebook without language metadata is refused
+                cwd=str(root),
+                progress_bar=False,
+                start_timeout=300,  # of a kernel on a busy machine
+                execution_timeout=cell_timeout,
+                coalesce_streams=True,  # a bar of 3,000 lines is one output and its last line
+            )
+            break
+        except papermill.PapermillExecutionError as error:
+            return f"{_cell(error.cell_index, error.source)} raised {error.ename}: {error.evalue}"
+        except (DeadKernelError, CellTimeoutError) as error:
+            # papermill calls all cells completed then; the one that died is the last one started
+            cells = nbformat.read(partial, as_version=4).cells if partial.exists() else []
+            started = [i for i, cell in enumerate(cells) if _start_time(cell)]
+            where = _cell(started[-1], cells[started[-1]].source) if started else "the first cell"
+            if isinstance(error, CellTimeoutError):
+                return f"{where} took longer than {cell_timeout} s"
+            return f"{where} killed the kernel (out of memory?)"
+        except RuntimeError as error:  # of a kernel that did not start; no cell ran
+            if start == STARTS:
+                return f"the kernel did not start in {STARTS} tries: {error}"
     for index, cell in enumerate(nbformat.read(partial, as_version=4).cells):
-        if cell.cell_type == "code" and cell.source.strip() and cell.execution_count is None:
-            return f"{_cell(index, cell.source)} did not run: a cell before it ended the kernel"
+        # papermill takes sys.exit(0) for a good end, whatever was left to do
+        if any(output.get("ename") == "SystemExit" for output in cell.get("outputs", [])):
+            return f"{_cell(index, cell.source)} ended the notebook early: SystemExit"
     return None
 
 
@@ -180,7 +222,8 @@ def _own_kernel(root: Path) -> Iterator[Path]:
         changed = {
             "JUPYTER_PATH": os.pathsep.join(filter(None, [name, os.environ.get("JUPYTER_PATH")])),
             "IPYTHONDIR": str(folder / "ipython"),
-            "PAPERLIB_PROGRESS": "0",  # no bars in the file
+            "PAPERLIB_PROGRESS": "0",  # no bars in the file, our own
+            "TQDM_DISABLE": "1",  # or others'
             "PAPERLIB_STATUS": str(status_file),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
             "MPLBACKEND": "module://matplotlib_inline.backend_inline",  # figures into the file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import math
 import re
 from typing import Any
@@ -17,8 +18,14 @@ def declared_parameters(notebook: Any, name: str) -> dict[str, Any]:
     """Name and default of each assignment in the one cell tagged ``parameters``.
 
     Raises:
-        UserError: no such cell or several; anything in it but ``NAME = literal`` and comments.
+        UserError: no such cell or several; anything in it but ``NAME = literal`` and comments; a
+            notebook that is itself the result of a run with parameters.
     """
+    if any("injected-parameters" in cell.metadata.get("tags", []) for cell in notebook.cells):
+        raise UserError(
+            f"{name} was executed with parameters, which another run would lose; run the notebook "
+            "that it was made from"
+        )
     cells = [
         cell
         for cell in notebook.cells
@@ -73,11 +80,15 @@ def convert(name: str, value: Any, declared: dict[str, Any]) -> Any:
         raise UserError(f"unknown parameter {name!r}; valid: {', '.join(declared) or 'none'}")
     default = declared[name]
     try:
-        return _read(value, default) if isinstance(value, str) else _check(value, default)
+        found = _read(value, default) if isinstance(value, str) else _check(value, default)
+        # it goes into the notebook as source and as JSON: no path, NaN, numpy number, stray byte
+        ast.literal_eval(repr(found))
+        json.dumps(found, ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
+        return found
     except (ValueError, SyntaxError, TypeError) as error:
+        kind = "plain value" if default is None else type(default).__name__
         raise UserError(
-            f"parameter {name} is {value!r}; it must be a {type(default).__name__} "
-            f"like its default {default!r}"
+            f"parameter {name} is {value!r}; it must be a {kind} like its default {default!r}"
         ) from error
 
 
@@ -97,7 +108,7 @@ def _read(text: str, default: Any) -> Any:
         return _check(float(text), default)
     if isinstance(default, list | tuple):
         return _check(_read_items(text, default), default)
-    if isinstance(default, dict):
+    if default is not None:
         return _check(ast.literal_eval(text), default)
     if text in ("null", "None"):
         return None

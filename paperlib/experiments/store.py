@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.files import as_json, read_json, read_jsonl, write_json_atomic
+from paperlib.files import as_json, disk_errors, read_json, read_jsonl, write_json_atomic
 from paperlib.rl.config import RunConfig
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class Run:
         ``train_kwargs`` go to :func:`paperlib.rl.train.train`.
 
         Raises:
-            UserError: the folder holds something else or is damaged; it is left as it is.
+            UserError: the folder holds something else or is damaged, and is left as it is; or it
+                cannot be written.
         """
         if self._checked_status() == "complete":
             return self
@@ -123,7 +124,7 @@ class Run:
         """The stored rollouts of ``steps`` (default: of all), one row a completion.
 
         Raises:
-            UserError: a step that has none.
+            UserError: a step that has none; a file that is damaged.
         """
         import pandas as pd
 
@@ -134,7 +135,7 @@ class Run:
             raise UserError(
                 f"{self.config.name} has no rollouts of steps {absent}; it has {_span(list(files))}"
             )
-        frames = [pd.read_parquet(files[step]) for step in wanted]
+        frames = [_read_parquet(files[step]) for step in wanted]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def checkpoints(self) -> list[tuple[int, Path]]:
@@ -149,7 +150,8 @@ class Run:
         """What :func:`paperlib.evaluation.harness.evaluate` returns; computed once, then read.
 
         Raises:
-            UserError: no such checkpoint, or the stored evaluation is damaged or another's.
+            UserError: no such checkpoint, or it is damaged; the stored evaluation is damaged or
+                another's; the folder cannot be written.
         """
         path = self.evaluation_path(step, settings)
         if not path.exists():
@@ -162,10 +164,12 @@ class Run:
             with self._locked():
                 if not path.exists():  # nobody computed it while we waited
                     from paperlib.evaluation.harness import evaluate
+                    from paperlib.rl.checkpoint import check_policy
 
+                    check_policy(folders[step])
                     write_json_atomic(path, evaluate(folders[step], settings, **evaluate_kwargs))
         result = read_json(path)
-        if result.get("settings") != as_json(settings.to_dict()):
+        if not isinstance(result, dict) or result.get("settings") != as_json(settings.to_dict()):
             raise UserError(f"{path} was made with other settings; delete it to have it computed")
         return result
 
@@ -196,6 +200,11 @@ class Run:
 
         Of the processes of one launcher the first holds it for all.
         """
+        with disk_errors(self.folder), self._lock_of_rank_0():
+            yield
+
+    @contextmanager
+    def _lock_of_rank_0(self) -> Iterator[None]:
         if int(os.environ.get("RANK", "0")):
             yield
             return
@@ -213,6 +222,15 @@ class Run:
         finally:
             holder.unlink(missing_ok=True)
             lock.release()
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(path, page_checksum_verification=True)
+    except (OSError, ValueError) as error:  # pyarrow's own are kinds of these
+        raise UserError(f"{path} cannot be read ({error}); it is damaged") from error
 
 
 def _span(steps: list[int]) -> str:

@@ -97,7 +97,14 @@ class TextEncoder:
         """``[n, d]``; the model sorts the texts by length itself and puts them back in order."""
         tokens = self.model.tokenizer(texts, verbose=False)["input_ids"]
         limit = self.model.max_seq_length or self.model.tokenizer.model_max_length
-        self.truncated_texts += sum(len(ids) > limit for ids in tokens)
+        cut = sum(len(ids) > limit for ids in tokens)
+        if cut and not self.truncated_texts:
+            print(
+                f"sentence encoder {self.name!r} reads {limit} tokens of a text: {cut} of "
+                f"{len(texts)} are longer, and those that differ only later will look alike (told "
+                "once; TextEncoder.truncated_texts goes on counting)", file=sys.stderr,
+            )
+        self.truncated_texts += cut
         vectors = self.model.encode(
             texts, batch_size=1 if self.model.device.type == "cpu" else GPU_BATCH_TEXTS,
             convert_to_tensor=True, normalize_embeddings=True, show_progress_bar=False,

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 
+from paperlib.errors import UserError
 from paperlib.methods import released
 from paperlib.methods.embeddings import blank, text_encoder
 from paperlib.methods.episodic_memory import EpisodicMemory
@@ -134,7 +135,11 @@ class _MemoryTerm:
         self.window_steps = np.zeros(0, dtype=np.int64)
 
     def __call__(self, rollouts: Rollouts) -> np.ndarray:
-        """Read, write and scale one batch: ``[n]`` float64, beta included."""
+        """Read, write and scale one batch: ``[n]`` float64, beta included.
+
+        Raises:
+            UserError: an embedding holds NaN or infinity; nothing of the batch is remembered.
+        """
         settings, n = self.settings, len(rollouts)
         questions = list(rollouts.questions)
         if settings.file_under_first_prompt:
@@ -148,6 +153,13 @@ class _MemoryTerm:
 
         encoder = self.encoder or text_encoder(settings.encoder)
         queries, responses = encoder.encode(questions + texts).split(n)
+        bad = (~torch.isfinite(queries + responses).all(1)).nonzero()[:, 0].tolist()
+        if bad:  # a memory would hold it for ever
+            raise UserError(
+                f"the embeddings of {len(bad)} of {n} rollouts hold NaN or infinity (the first is "
+                f"rollout {bad[0]}, problem {rollouts.problem_ids[bad[0]]}); encoder "
+                f"{settings.encoder!r}"
+            )
         if self.memory is None:
             self.memory = self._new_memory(responses.shape[1])
         keys = questions

@@ -47,10 +47,14 @@ def call_term(term: RewardTerm, rollouts: Rollouts) -> np.ndarray:
     """The term's rewards as ``[n]`` float64.
 
     Raises:
-        UserError: wrong length, NaN or infinity; names the term and the step.
+        UserError: wrong length, NaN or infinity, or what the term itself refuses; names the term
+            and the step.
     """
-    values = np.asarray(term(rollouts), dtype=np.float64)
     where = f"reward term {term.name!r} at step {rollouts.step}"
+    try:
+        values = np.asarray(term(rollouts), dtype=np.float64)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
     if values.shape != (len(rollouts),):
         raise UserError(f"{where} returned shape {values.shape}; expected ({len(rollouts)},)")
     bad = np.flatnonzero(~np.isfinite(values))

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run
 from paperlib.report.scores import columns_of, level_name, score, stored_evaluation
-from paperlib.report.style import legend_below, mean_band, panels
+from paperlib.report.style import legend_below, mean_band, panels, plain
 
 
 def checkpoint_accuracy(
@@ -40,7 +40,7 @@ def accuracy_panels(frame: pd.DataFrame) -> Figure:
         for method, of_method in frame[frame.level == level].groupby("method", sort=False):
             table = of_method.pivot(index="seed", columns="step", values="accuracy").dropna()
             mean_band(ax, table.columns, table.to_numpy(), method, marker="o", markersize=3)
-        ax.set(title=level_name(level), xlabel="generation step", ylabel="accuracy, %")
+        ax.set(title=plain(level_name(level)), xlabel="generation step", ylabel="accuracy, %")
         ax.set_xticks(sorted(frame.step.unique()))
     for unused in cells[len(levels) :]:
         unused.set_axis_off()

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from paperlib.evaluation.passk import bootstrap_interval
 from paperlib.methods.meds import Meds, features
-from paperlib.report.style import GREY, SERIES, panels
+from paperlib.report.style import GREY, SERIES, panels, plain
 
 KINDS = {
     "all": "all", "distinct": "no copies", "one answer": "one answer,\ntwo paths",
@@ -107,7 +107,7 @@ def layer_logits(example: pd.DataFrame, distances: pd.DataFrame, kept: int) -> F
             label = f"{name.replace('_', ' ')} ({len(rows)})"
             ax.plot(layers, rows.mean(0), color=hue, lw=2.2, label=label)
         ax.set(xlabel="layer", xticks=layers, ylabel="logit of the answer's first token")
-    axes[0, 0].set_title(f"{example['problem_id'].iloc[0]}: wrong rollouts", fontsize=9)
+    axes[0, 0].set_title(f"{plain(example['problem_id'].iloc[0])}: wrong rollouts", fontsize=9)
     axes[0, 1].set(ylabel="difference from the mean curve")
     axes[0, 1].set_title("the same, mean over rollouts taken off", fontsize=9)
     axes[0, 0].legend(frameon=False, fontsize=7)

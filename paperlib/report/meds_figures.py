@@ -16,7 +16,16 @@ from matplotlib.figure import Figure
 from paperlib.evaluation.exact_diversity import within_step
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.scores import AVERAGE, columns_of, level_name, score
-from paperlib.report.style import COLORS, GREY, color, legend_below, mean_band, panels, smooth
+from paperlib.report.style import (
+    COLORS,
+    GREY,
+    color,
+    legend_below,
+    mean_band,
+    panels,
+    plain,
+    smooth,
+)
 from paperlib.report.verdict import Difference, difference
 from paperlib.tasks.tiny.solutions import CATEGORIES
 
@@ -178,7 +187,7 @@ def passk(curves: pd.DataFrame, rivals: Sequence[str] = ("DAPO", "Base")) -> Fig
                 index="seed", columns="k", values="value")
             mean_band(ax, ks, table.to_numpy(), method)
         ax.set(ylabel="pass@k, %", ylim=(None, 101))
-        ax.set_title(f"{level_name(level)} (band: ± one std over seeds)", fontsize=9)
+        ax.set_title(f"{plain(level_name(level))} (band: ± one std over seeds)", fontsize=9)
     for unused in axes.flat[levels:-1]:
         unused.set_axis_off()
     lead = axes[-1, 1]

@@ -41,6 +41,11 @@ def color(method: str) -> str:
     return COLORS[max(named, key=len)] if named else INK
 
 
+def plain(text: str) -> str:
+    """Text of data, such as a level's or a problem's name, that a figure shall show as it is."""
+    return text.replace("$", r"\$")
+
+
 def panels(rows: int, columns: int, *, width: float = 4.2, height: float = 3.1) -> tuple[
     Figure, np.ndarray
 ]:

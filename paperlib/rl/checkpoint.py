@@ -14,14 +14,18 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 
 from paperlib.errors import UserError
+from paperlib.files import read_jsonl
 from paperlib.rl.policy import quiet_transformers
 
 STATES_KEPT = 2
@@ -41,17 +45,32 @@ def save_checkpoint(run: Path, step: int, model: Any, tokenizer: Any, state: dic
     """Write, verify, then name a checkpoint; only then drop state.pt of old ones.
 
     Raises:
-        UserError: ``state`` holds something other than tensors and plain values.
+        UserError: ``state`` holds something other than tensors and plain values; the weights
+            cannot be read back. Older checkpoints are as they were, and the new one is not there.
+        OSError: the disk is full, or the run's folder is gone; likewise.
     """
     target = checkpoint_folder(run, step)
     scratch = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(scratch, ignore_errors=True)  # left by a kill
-    scratch.mkdir(parents=True)
-    with quiet_transformers():
-        model.save_pretrained(scratch)
-    tokenizer.save_pretrained(scratch)
-    save_state(scratch, state)
-    seal(run, scratch, step)
+    run.mkdir(exist_ok=True)
+    scratch.parent.mkdir(exist_ok=True)
+    with dropped_unless_whole(scratch):
+        scratch.mkdir()
+        with quiet_transformers():
+            model.save_pretrained(scratch)
+        tokenizer.save_pretrained(scratch)
+        save_state(scratch, state)
+        seal(run, scratch, step)
+
+
+@contextmanager
+def dropped_unless_whole(scratch: Path) -> Iterator[None]:
+    """Remove an unfinished checkpoint when the block fails: a full disk must not stay full."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
 
 
 def save_state(folder: Path, state: dict) -> None:
@@ -71,8 +90,18 @@ def save_state(folder: Path, state: dict) -> None:
 
 
 def seal(run: Path, scratch: Path, step: int) -> None:
-    """Give the checkpoint in ``scratch`` its mark and its name; then drop the state of old ones."""
+    """Give the checkpoint in ``scratch`` its mark and its name; then drop the state of old ones.
+
+    Raises:
+        UserError: weights of it cannot be read back; then nothing is dropped.
+    """
     target = checkpoint_folder(run, step)
+    for path in scratch.glob("*.safetensors"):
+        try:
+            with safe_open(path, "pt"):  # reads the header and holds it against the file's length
+                pass
+        except Exception as error:
+            raise UserError(f"the weights of step {step} cannot be read back ({error})") from error
     digests = {}
     for path in sorted(p for p in scratch.rglob("*") if p.is_file()):
         digests[path.relative_to(scratch).as_posix()] = _sha256(path)
@@ -93,22 +122,35 @@ def whole_checkpoints(run: Path) -> list[Path]:
     return sorted(mark.parent for mark in (run / "checkpoints").glob("[0-9]*/COMPLETE"))
 
 
-def newest_checkpoint(run: Path) -> Path | None:
+def newest_checkpoint(run: Path, save_steps: int) -> Path | None:
     """The checkpoint to resume from, its files verified; None if there is none yet.
 
+    Args:
+        save_steps: generation steps between checkpoints.
+
     Raises:
-        UserError: a file of it is missing or damaged: says what to delete.
+        UserError: a file of it is missing or damaged, or there must have been a checkpoint and
+            there is none: says what to delete. A run never silently starts again.
     """
     whole = whole_checkpoints(run)
     if not whole:
+        done = max((row["step"] for row in read_jsonl(run / "metrics.jsonl")), default=0)
+        if done > save_steps:  # the line of save_steps itself may be older than its checkpoint
+            raise UserError(
+                f"{run} has {done} steps in metrics.jsonl but no whole checkpoint, although one is "
+                f"written every {save_steps} steps: they were removed or lost their COMPLETE mark. "
+                "Nothing was deleted. Put them back, or delete or move the run's folder to start "
+                "from the beginning"
+            )
         return None
     newest = whole[-1]
     if bad := damaged_files(newest):
         older = [p.name for p in whole[:-1] if (p / "state.pt").exists()]
         then = f"resume from step {int(older[-1])}" if older else "start the run from the beginning"
+        what = f"the folder {newest}" if older else f"or move the run's folder {run}"
         raise UserError(
             f"checkpoint {newest} is damaged ({', '.join(bad)}). Nothing was deleted. To {then}, "
-            f"delete the folder {newest} and run the same command again"
+            f"delete {what} and run the same command again"
         )
     return newest
 
@@ -119,8 +161,29 @@ def damaged_files(checkpoint: Path, names: Iterable[str] | None = None) -> list[
         digests = json.loads((checkpoint / "COMPLETE").read_text())
         wanted = digests if names is None else names
         return [n for n in wanted if n not in digests or _sha256(checkpoint / n) != digests[n]]
-    except (OSError, ValueError, AttributeError) as error:
+    except (OSError, ValueError, TypeError) as error:
         return [str(error)]
+
+
+def check_policy(checkpoint: Path) -> None:
+    """Hold weights, tokenizer and config of a checkpoint against COMPLETE, whatever its state.
+
+    Raises:
+        UserError: one of them is missing or damaged.
+    """
+    try:
+        listed = list(json.loads((checkpoint / "COMPLETE").read_text()))
+    except ValueError:
+        listed = ["COMPLETE"]
+    kept = [  # all but what old checkpoints drop
+        name for name in listed
+        if not any(fnmatch(name.partition("/")[0], kind) for kind in STATE_FILES)
+    ]  # fmt: skip
+    if bad := damaged_files(checkpoint, kept):
+        raise UserError(
+            f"checkpoint {checkpoint} is damaged ({', '.join(bad)}), and what it is worth cannot "
+            "be told. Put a copy back, or delete or move the run's folder to train it anew"
+        )
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -74,6 +74,7 @@ class Batch:
     prompt_ids: list[list[int]]
     completion_ids: list[list[int]]
     logps: list[torch.Tensor]  # log-probabilities under the sampling policy
+    trouble: list[str] = field(default_factory=list)  # what went wrong with it, for the user
 
 
 def collect(
@@ -123,13 +124,17 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
     generator = torch.Generator(model.device).manual_seed(int.from_bytes(digest[:7]))
     # a term that looks at layer logits says which ones (MEDS)
     asking = next((t for t in config.terms if getattr(t, "needs_layer_logits", False)), None)
-    samples = sample_groups(
-        model, [stream.prompt_ids[i] for i in indices], config.num_generations,
-        max_completion_length=config.max_completion_length, temperature=config.temperature,
-        top_p=config.top_p, generator=generator, eos_token_ids=end_tokens(model, tokenizer),
-        pad_token_id=pad_token(tokenizer),
-        layer_logits=asking.settings.logit if asking else None,
-    )
+    try:
+        samples = sample_groups(
+            model, [stream.prompt_ids[i] for i in indices], config.num_generations,
+            max_completion_length=config.max_completion_length, temperature=config.temperature,
+            top_p=config.top_p, generator=generator, eos_token_ids=end_tokens(model, tokenizer),
+            pad_token_id=pad_token(tokenizer),
+            layer_logits=asking.settings.logit if asking else None,
+        )
+    except UserError as error:
+        raise UserError(f"step {step}, problems from {stream.problems[indices[0]].id} on: {error}"
+                        ) from None
     texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
     golds = [stream.problems[i].answer for i in indices for _ in range(config.num_generations)]
     accuracy = np.array(grade_all(texts, golds), dtype=np.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
@@ -13,7 +13,7 @@ LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
 SCHEDULES = ("constant_with_warmup", "cosine")
 # Settings that came later than the first runs: at these values they change nothing and are left
 # out of a config, so that stored runs keep their names.
-LATER = {"scale_only_mixed_groups": False, "engine": "ours"}
+LATER = {"scale_only_mixed_groups": False, "engine": "ours", "max_skipped_steps": 5}
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class RunConfig:
     adam_epsilon: float = 1e-8
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
+    max_skipped_steps: int = 5  # a run with no finite gradient for so many steps stops
 
     # machine
     engine: str = "ours"  # or "trl": rl.trl_engine, for several GPUs and vLLM
@@ -90,7 +91,7 @@ class RunConfig:
             )
         for name in ("prompts_per_step", "max_prompt_length", "max_completion_length",
                      "max_generation_batches", "max_empty_steps", "mini_batches", "save_steps",
-                     "micro_batch_tokens"):
+                     "micro_batch_tokens", "max_skipped_steps"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if self.max_steps < 0:
@@ -123,13 +124,8 @@ class RunConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; each reward term is ``{"term": class name, **its fields}``."""
-        out: dict[str, Any] = {}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name in LATER and value == LATER[item.name]:
-                continue
-            out[item.name] = [term_to_dict(t) for t in value] if item.name == "terms" else value
-        return out
+        out = {k: v for k, v in _values(self).items() if k not in LATER or v != LATER[k]}
+        return {**out, "terms": [term_to_dict(term) for term in self.terms]}
 
     @property
     def hash(self) -> str:
@@ -150,4 +146,17 @@ def term_to_dict(term: Any) -> dict[str, Any]:
             f"reward term {term!r} is not a dataclass instance; its fields are its settings, and "
             "the run's name is made from them"
         )
-    return {"term": type(term).__name__, **asdict(term)}
+    return {"term": type(term).__name__, **_values(term)}
+
+
+def _values(settings: Any) -> dict[str, Any]:
+    """A dataclass by field, those in it too; 1 and 1.0 of a float are one setting."""
+    out = {}
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if is_dataclass(value):
+            value = _values(value)
+        elif "float" in str(item.type) and type(value) is int:
+            value = float(value)
+        out[item.name] = value
+    return out

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm.auto import tqdm
 
-from paperlib.files import read_jsonl, write_text_atomic
+from paperlib.errors import UserError
+from paperlib.files import read_jsonl, write_json_atomic, write_text_atomic
 from paperlib.methods.rollouts import Rollouts
 from paperlib.rl.trackers import open_tracker
 
@@ -51,7 +52,7 @@ GLOSSARY = {
     "dual_clip": "share of tokens at the dual clip's bound",
     "ratio_max": "largest probability ratio",
     "updates": "optimiser steps taken",
-    "skipped_updates": "optimiser steps left out because the gradient was not finite",
+    "skipped_updates": "optimiser steps left out because loss or gradient was not finite",
     "seconds/sample": "sampling and grading",
     "seconds/terms": "reward terms and advantages",
     "seconds/update": "forward and backward passes, optimiser",
@@ -62,31 +63,58 @@ GLOSSARY = {
 # Gets the rows of metrics.jsonl so far, after every step; what it returns is shown to the user.
 Watch = Callable[[list[dict[str, float]]], list[str]]
 
+STALL_STEPS = 4  # steps on end after which a run is told to teach nothing
+
 
 class RunLog:
     """The open logs of a run; ``start`` is the last step that is already done.
 
-    ``trackers``: names that :func:`paperlib.rl.trackers.check_trackers` has let through.
+    Args:
+        trackers: names that :func:`paperlib.rl.trackers.check_trackers` has let through.
+        last: the metrics of step ``start``, for a run that was killed before it wrote them.
+        max_skipped_steps: so many steps on end without an update end the run, see :meth:`step`.
+
+    Raises:
+        UserError: metrics.jsonl lacks a step that is done.
     """
 
     def __init__(
         self, folder: Path, start: int, max_steps: int, *, progress: bool,
         watch: Watch | None = None, trackers: Sequence[str] = ("tensorboard",),
+        last: dict[str, float] | None = None, max_skipped_steps: int | None = None,
     ) -> None:
         self._path = folder / "metrics.jsonl"
         # Steps after the checkpoint are trained again: their lines go.
         rows = [row for row in read_jsonl(self._path) if row["step"] <= start]
+        if last and last["step"] == start == len(rows) + 1:
+            rows.append(last)
+        if lost := sorted(set(range(1, start + 1)) - {row["step"] for row in rows}):
+            raise UserError(
+                f"{self._path} lacks {len(lost)} of the {start} steps that are done (the first is "
+                f"step {lost[0]}). Nothing was changed. Put a copy back, or delete or move the "
+                "run's folder to start from the beginning"
+            )
         write_text_atomic(self._path, "".join(json.dumps(row) + "\n" for row in rows))
         self._file = self._path.open("a", encoding="utf-8")
         self._trackers = [open_tracker(name, folder, start) for name in trackers]
         hidden = not progress or os.environ.get("PAPERLIB_PROGRESS") == "0"
         self._bar = tqdm(total=max_steps, initial=start, disable=hidden, desc=folder.name)
         self._name, self._rows, self._watch = folder.name, rows, watch
+        self._max_skipped_steps = max_skipped_steps
         if rows:  # a resumed run: what is going on already
             self._warn()
 
-    def step(self, metrics: dict[str, float]) -> None:
-        """Append one step, flushed to the disk's cache, and move the bar."""
+    def step(self, metrics: dict[str, float], notes: Sequence[str] = ()) -> None:
+        """Append one step, flushed to the disk's cache, move the bar, and say what is odd.
+
+        Args:
+            notes: of this step, for the user.
+
+        Raises:
+            UserError: the run's folder was removed; or ``max_skipped_steps`` steps on end had no
+                update because no gradient was finite.
+        """
+        check_there(self._path, metrics["step"])
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
         for tracker in self._trackers:
@@ -95,7 +123,18 @@ class RunLog:
         self._bar.set_postfix({k: f"{metrics[k]:.2f}" for k in shown if k in metrics})
         self._bar.update()
         self._rows.append(metrics)
+        for text in notes:
+            self.note(f"{self._name}: step {metrics['step']}: {text}")
+        for text in stalls(self._rows):
+            self.note(f"{self._name}: {text}")
         self._warn()
+        limit = self._max_skipped_steps
+        if limit and _streak(self._rows, _only_skipped) >= limit:
+            raise UserError(
+                f"step {metrics['step']}: no gradient was finite for {limit} steps on end "
+                "(max_skipped_steps), so that nothing is learnt; valid are a lower learning_rate "
+                "or a higher precision. What was written is kept"
+            )
 
     def _warn(self) -> None:
         if self._watch is None:
@@ -117,6 +156,42 @@ class RunLog:
         for tracker in self._trackers:
             tracker.finish()
         self._bar.close()
+
+
+def check_there(metrics: Path, step: int) -> None:
+    """Raise UserError if a run's metrics.jsonl is gone: what is written to it goes nowhere."""
+    if not metrics.exists():
+        raise UserError(f"{metrics} was removed at step {step}; the run stops")
+
+
+def write_complete(folder: Path, reason: str, step: int, seconds: float) -> None:
+    """Write complete.json, the last thing that a run does; UserError if its folder is gone."""
+    check_there(folder / "metrics.jsonl", step)
+    record = {"reason": reason, "step": step, "seconds": round(seconds, 1)}
+    write_json_atomic(folder / "complete.json", record)
+
+
+def stalls(rows: Sequence[dict[str, float]]) -> list[str]:
+    """What has kept the run from learning for exactly STALL_STEPS steps, in words."""
+    kinds = {
+        "no group had spread in its rewards": lambda row: not row.get("groups_kept", 1)
+        or row.get("groups_without_spread") == 1,
+        "every completion was cut at max_completion_length": lambda row: row.get("truncated") == 1,
+        "no gradient was finite": _only_skipped,
+    }
+    return [
+        f"{what} for {STALL_STEPS} steps (now step {rows[-1]['step']}); such steps teach nothing"
+        for what, holds in kinds.items() if _streak(rows, holds) == STALL_STEPS
+    ]  # fmt: skip
+
+
+def _only_skipped(row: dict[str, float]) -> bool:
+    return bool(row.get("skipped_updates")) and not row.get("updates")
+
+
+def _streak(rows: Sequence[dict[str, float]], holds: Callable[[dict[str, float]], bool]) -> int:
+    """For how many rows up to the last it holds."""
+    return next((i for i, row in enumerate(reversed(rows)) if not holds(row)), len(rows))
 
 
 def rollout_metrics(
@@ -168,5 +243,9 @@ def write_rollouts(
     target = folder / "rollouts" / f"{rollouts.step:06d}.parquet"
     target.parent.mkdir(exist_ok=True)
     scratch = target.with_name(f".{target.name}.tmp")
-    pq.write_table(pa.table(columns), scratch, compression="zstd")
+    # checksums, so that a flipped bit is an error and not another number; dictionaries have none
+    pq.write_table(
+        pa.table(columns), scratch, compression="zstd", write_page_checksum=True,
+        use_dictionary=False,
+    )
     os.replace(scratch, target)

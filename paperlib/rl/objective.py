@@ -18,13 +18,15 @@ from paperlib.errors import UserError, check_choice
 
 # exp(20) = 4.9e8: far outside any trust region, far inside float32
 MAX_LOG_RATIO = 20.0
+ROUNDING = 1e-12  # of a sum of reward terms in float64: 0.1 + 0.2 and 0.3 are one reward
 
 
 def groups_without_spread(values: Tensor, num_generations: int) -> Tensor:
     """Which groups have one and the same value for all completions; ``[groups]`` bool.
 
-    Compares the largest value with the smallest: the floating-point standard deviation of
-    16 x 0.7 is not 0. DAPO drops such groups by raw accuracy, and they have no advantage.
+    Compares the largest value with the smallest, up to ROUNDING: the floating-point standard
+    deviation of 16 x 0.7 is not 0, and Adam makes a full step of the smallest gradient if all are
+    small. DAPO drops such groups by raw accuracy, and they have no advantage.
 
     Args:
         values: ``[n]``.
@@ -33,7 +35,7 @@ def groups_without_spread(values: Tensor, num_generations: int) -> Tensor:
         UserError: ``n`` is not a multiple of ``num_generations``, or groups of one.
     """
     groups = _by_group(values, num_generations)
-    return groups.amax(1) == groups.amin(1)
+    return groups.amax(1) - groups.amin(1) <= ROUNDING
 
 
 def group_advantages(

@@ -94,7 +94,8 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
                     f"the tokenizer of {str(name)!r} has no chat template: use a chat model"
                 )
             model = AutoModelForCausalLM.from_pretrained(
-                source, config=config, dtype=torch.float32, **_gguf_weights(where), **where
+                source, config=config, dtype=torch.float32, trust_remote_code=False,
+                **_gguf_weights(where), **where,
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error

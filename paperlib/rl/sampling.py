@@ -126,10 +126,13 @@ def sample_groups(
             )
     finally:
         model.train(was_training)
-    if not torch.isfinite(logps).all():
+    bad = (~torch.isfinite(logps).all(1)).nonzero()[:, 0].tolist()
+    if bad:
         raise UserError(
-            f"{type(model).__name__} gave NaN or infinite logits while sampling; its weights have "
-            "diverged or the precision is too low: valid are finite weights (lower learning_rate)"
+            f"{type(model).__name__} gave NaN or infinite logits while sampling, for {len(bad)} of "
+            f"{len(logps)} completions (the first is completion {bad[0] % num_generations} of "
+            f"prompt {bad[0] // num_generations}); its weights have diverged or the precision is "
+            "too low: valid are finite weights (lower learning_rate)"
         )
     ends = lengths.tolist()
     return Samples(

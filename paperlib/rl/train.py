@@ -37,7 +37,7 @@ from paperlib.rl.checkpoint import (
 from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import check_head
-from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_rollouts
+from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_complete, write_rollouts
 from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
 from paperlib.rl.policy import check_precision, load_policy, resolve_device
 from paperlib.rl.trackers import check_trackers
@@ -57,8 +57,8 @@ def train(
 
     Raises:
         UserError: bad data, model, device or ``report_to``; a folder of another config; a damaged
-            checkpoint; a reward term that returns the wrong length or values that are not finite.
-            What was computed before stays on disk.
+            checkpoint; a reward term that returns the wrong length or values that are not finite;
+            no finite gradient for ``max_skipped_steps``. What was computed before stays on disk.
     """
     folder = Path(folder)
     if (folder / "complete.json").exists():
@@ -73,7 +73,7 @@ def train(
     problems = load_problems(config.dataset)
     terms = reward_terms(config)
     open_folder(config, folder, str(place))
-    checkpoint = newest_checkpoint(folder)
+    checkpoint = newest_checkpoint(folder, config.save_steps)
 
     seed_everything(config.seed)
     model, tokenizer = load_policy(checkpoint or config.model, place)
@@ -83,14 +83,14 @@ def train(
         reference = load_policy(config.model, place)[0].requires_grad_(False)
     stream = make_stream(config, problems, tokenizer)
     optimizer = make_optimizer(config, model)
-    start, empty_steps, seconds = 0, 0, 0.0
+    start, empty_steps, seconds, row = 0, 0, 0.0, None
     if checkpoint:
         state = load_state(checkpoint)
         start, empty_steps, seconds = state["step"], state["empty_steps"], state["seconds"]
+        row = state.get("metrics")  # a kill may come before they are in metrics.jsonl
         optimizer.load_state_dict(state["optimizer"])
         stream.drawn = state["drawn"]
-        for name, term_state in state["terms"].items():
-            next(t for t in terms if t.name == name).load_state_dict(term_state)
+        restore_terms(terms, state["terms"])
         restore_rng(state["rng"])
 
     def save(step: int) -> None:
@@ -99,15 +99,17 @@ def train(
             "seconds": seconds + time.time() - began,
             "optimizer": optimizer.state_dict(), "rng": rng_state(),
             "terms": {t.name: t.state_dict() for t in terms if hasattr(t, "state_dict")},
+            "metrics": row,
         })
 
-    began, step, reason = time.time(), start, "finished"
+    began, step = time.time(), start
     if config.max_steps == 0 and not checkpoint:
         save(0)
     log = RunLog(folder, start, config.max_steps, progress=progress, watch=watch,
-                 trackers=trackers)
+                 trackers=trackers, last=row, max_skipped_steps=config.max_skipped_steps)
     try:
-        for step in range(start + 1, config.max_steps + 1):
+        while step < config.max_steps and empty_steps < config.max_empty_steps:
+            step += 1
             clock: dict[str, float] = {}
             rate = config.learning_rate * learning_rate_factor(
                 step - 1, config.max_steps, config.warmup_steps, config.lr_scheduler_type
@@ -126,23 +128,30 @@ def train(
                     metrics |= update(config, model, reference, optimizer, batch, advantages)
                 metrics |= rollout_metrics(batch.rollouts, values, rewards, flat)
                 write_rollouts(folder, batch.rollouts, values, rewards, advantages.numpy())
-            if empty_steps == config.max_empty_steps:
-                reason = f"no group with spread in accuracy for {empty_steps} steps"
-            last = step == config.max_steps or reason != "finished"
+            row = as_json({
+                "step": step, "epoch": stream.drawn / len(stream.problems),
+                "learning_rate": rate, **metrics, **in_seconds(clock),
+            })
+            last = step == config.max_steps or empty_steps == config.max_empty_steps
             if last or step % config.save_steps == 0:
                 with timed(clock, "checkpoint"):
                     save(step)
-            log.step({
-                "step": step, "epoch": stream.drawn / len(stream.problems),
-                "learning_rate": rate, **metrics,
-                **{f"seconds/{name}": round(value, 4) for name, value in clock.items()},
-            })
-            if last:
-                break
+            log.step({**row, **in_seconds(clock)}, batch.trouble if batch else ())
     finally:
         log.close()
-    total = round(seconds + time.time() - began, 1)
-    write_json_atomic(folder / "complete.json", {"reason": reason, "step": step, "seconds": total})
+    write_complete(folder, end_reason(config, empty_steps), step, seconds + time.time() - began)
+
+
+def end_reason(config: RunConfig, empty_steps: int) -> str:
+    """Why a run ends, for complete.json."""
+    if empty_steps < config.max_empty_steps:
+        return "finished"
+    return f"no group with spread in accuracy for {empty_steps} steps"
+
+
+def in_seconds(clock: dict[str, float]) -> dict[str, float]:
+    """A clock of :func:`timed` as metrics."""
+    return {f"seconds/{name}": round(value, 4) for name, value in clock.items()}
 
 
 def reward_terms(config: RunConfig) -> list[RewardTerm]:
@@ -152,6 +161,23 @@ def reward_terms(config: RunConfig) -> list[RewardTerm]:
     if len(set(names)) < len(names):
         raise UserError(f"two reward terms have the same name: {', '.join(names)}")
     return terms
+
+
+def restore_terms(terms: list[RewardTerm], states: dict[str, Any]) -> None:
+    """Give the terms of a resumed run what they remembered.
+
+    Raises:
+        UserError: a memory is missing, or of no term: the run would silently become another one.
+    """
+    held = {term.name: term for term in terms if hasattr(term, "state_dict")}
+    if held.keys() != states.keys():
+        raise UserError(
+            f"the checkpoint holds the memory of {', '.join(states) or 'no reward term'}; this run "
+            f"needs that of {', '.join(held) or 'none'}. Delete or move the run's folder to train "
+            "it anew"
+        )
+    for name, term in held.items():
+        term.load_state_dict(states[name])
 
 
 def advantages_of(

@@ -29,11 +29,10 @@ from transformers import PrinterCallback
 from trl import GRPOConfig
 
 from paperlib.errors import UserError
-from paperlib.files import write_json_atomic
-from paperlib.rl.checkpoint import newest_checkpoint
+from paperlib.rl.checkpoint import load_state, newest_checkpoint
 from paperlib.rl.collect import make_stream
 from paperlib.rl.config import RunConfig
-from paperlib.rl.logs import RunLog, Watch
+from paperlib.rl.logs import RunLog, Watch, write_complete
 from paperlib.rl.policy import (
     check_precision,
     end_tokens,
@@ -42,7 +41,7 @@ from paperlib.rl.policy import (
     resolve_device,
 )  # fmt: skip
 from paperlib.rl.trackers import check_trackers
-from paperlib.rl.train import open_folder, reward_terms
+from paperlib.rl.train import end_reason, open_folder, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.tasks.data import load_problems
@@ -77,25 +76,26 @@ def train(
     if trainer.is_world_process_zero():
         open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
         trainer.open_log = lambda start: RunLog(
-            folder, start, config.max_steps, progress=progress, watch=watch, trackers=trackers
+            folder, start, config.max_steps, progress=progress, watch=watch, trackers=trackers,
+            max_skipped_steps=config.max_skipped_steps,
         )
     trainer.accelerator.wait_for_everyone()
-    checkpoint = newest_checkpoint(folder)
+    checkpoint = newest_checkpoint(folder, config.save_steps)
+    state = load_state(checkpoint) if checkpoint else {}
     try:
-        with quiet_transformers(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # TRL's own words to transformers
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if state.get("empty_steps") == config.max_empty_steps:  # killed before complete.json
+            trainer.state.global_step = state["step"] * config.mini_batches
+            trainer.empty_steps, trainer.earlier_seconds = state["empty_steps"], state["seconds"]
+        else:
+            with quiet_transformers(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # TRL's own words to transformers
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         if trainer.log_file:
             trainer.log_file.close()
     if trainer.is_world_process_zero():
-        reason = "finished"
-        if trainer.empty_steps == config.max_empty_steps:
-            reason = f"no group with spread in accuracy for {trainer.empty_steps} steps"
-        write_json_atomic(folder / "complete.json", {
-            "reason": reason, "step": trainer.step_in_work - 1,
-            "seconds": round(trainer.seconds(), 1),
-        })
+        reason, step = end_reason(config, trainer.empty_steps), trainer.step_in_work - 1
+        write_complete(folder, reason, step, trainer.seconds())
 
 
 def make_trainer(

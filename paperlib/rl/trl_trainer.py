@@ -22,6 +22,7 @@ from trl.trainer.utils import RepeatSampler
 
 from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
 from paperlib.rl.checkpoint import (
+    dropped_unless_whole,
     load_state,
     restore_rng,
     rng_state,
@@ -31,7 +32,7 @@ from paperlib.rl.checkpoint import (
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logs import RunLog, rollout_metrics, write_rollouts
 from paperlib.rl.objective import learning_rate_factor
-from paperlib.rl.train import advantages_of, seed_everything
+from paperlib.rl.train import advantages_of, restore_terms, seed_everything
 from paperlib.rl.trl_batches import COLUMNS, deal, keep_groups
 from paperlib.rl.trl_layers import AnswerLogits
 from paperlib.rl.trl_settings import oversampling
@@ -284,16 +285,18 @@ class TermsTrainer(GRPOTrainer):
 
     def _save_checkpoint(self, model, trial):
         """TRL's checkpoint with our state, under our name, whole or not there."""
-        super()._save_checkpoint(model, trial)
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            step = self.state.global_step // self.config.mini_batches
-            scratch = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-            save_state(scratch, {
-                "step": step, "empty_steps": self.empty_steps, "seconds": self.seconds(),
-                "terms": {t.name: t.state_dict() for t in self.terms if hasattr(t, "state_dict")},
-            })
-            seal(self.folder, scratch, step)
+        step = self.state.global_step // self.config.mini_batches
+        scratch = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        terms = {t.name: t.state_dict() for t in self.terms if hasattr(t, "state_dict")}
+        with dropped_unless_whole(scratch):
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                save_state(scratch, {
+                    "step": step, "empty_steps": self.empty_steps, "seconds": self.seconds(),
+                    "terms": terms,
+                })
+                seal(self.folder, scratch, step)
         self.accelerator.wait_for_everyone()
 
     def _load_optimizer_and_scheduler(self, checkpoint):
@@ -302,9 +305,7 @@ class TermsTrainer(GRPOTrainer):
             return
         state = load_state(Path(checkpoint))
         self.empty_steps, self.earlier_seconds = state["empty_steps"], state["seconds"]
-        for term in self.terms:
-            if term.name in state["terms"]:
-                term.load_state_dict(state["terms"][term.name])
+        restore_terms(self.terms, state["terms"])
 
     def seconds(self) -> float:
         """Wall time of the run so far, interruptions left out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import Counter
 from typing import Any
 
@@ -34,8 +35,8 @@ def update(
 
     Returns:
         Token means of entropy, KL and clip fractions over the whole batch, ``ratio_max``, the
-        mean gradient norm before clipping, the mean loss, and ``skipped_updates`` (gradients that
-        were not finite: the step is left out and counted).
+        mean gradient norm before clipping, the mean loss, and ``skipped_updates`` (loss or gradient
+        was not finite: the step is left out and counted, and ``batch.trouble`` says why).
     """
     n = len(batch.completion_ids)
     groups = torch.arange(n).split(config.num_generations)  # a mini-batch has whole groups
@@ -53,12 +54,13 @@ def update(
     for rows in parts:
         loss, stats = _backward(config, model, reference, batch, advantages, rows)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
-        if torch.isfinite(norm):
+        if torch.isfinite(norm) and math.isfinite(loss):
             optimizer.step()
             norms.append(float(norm))
             losses.append(loss)
         else:
             skipped += 1
+            batch.trouble.append(_why_skipped(config, model, batch, advantages, rows))
         optimizer.zero_grad(set_to_none=True)
         ratio_max = max(ratio_max, stats.pop("ratio_max"))
         totals.update(stats)
@@ -79,6 +81,27 @@ def update(
         "updates": len(losses),
         "skipped_updates": skipped,
     }
+
+
+def _why_skipped(
+    config: RunConfig, model: Any, batch: Batch, advantages: Tensor, rows: list[int]
+) -> str:
+    """Which rollouts of a mini-batch made loss or gradient not finite, by one more forward pass."""
+    bad = [i for i in rows if not torch.isfinite(advantages[i])]
+    what = "an advantage"
+    if not bad:
+        what = "a log-probability under the policy"
+        with torch.no_grad():
+            for chosen in _cut(config, batch, rows):
+                part = [rows[i] for i in chosen]
+                logps = _forward(config, model, batch, part)[0].cpu()
+                bad += [i for i, row in zip(part, logps, strict=True) if not row.isfinite().all()]
+    text = "an update was skipped, its loss or gradient was not finite"
+    if not bad:
+        return f"{text} although every log-probability is"
+    first = min(bad)
+    return (f"{text}: rollout {first} (problem {batch.rollouts.problem_ids[first]}) has {what} "
+            f"that is not, as {len(bad)} of {len(rows)} have")
 
 
 def _backward(
