@@ -19,12 +19,13 @@ EXECUTOR ?=
 SLURM ?=
 FORCE ?=
 PARALLEL ?= 1
+BENCH ?=
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own gpu-check gpu-parity soak \
-        tiny-model clean
+        bench gpu-bench tiny-model clean
 
 # This clone comes first, and nothing that a shell profile put on PYTHONPATH comes at all.
 export PYTHONPATH := $(CURDIR)
@@ -87,6 +88,12 @@ gpu-parity: setup ## both engines on a GPU, fp32 and bf16: losses, gradients, sh
 
 soak: setup ## 500 steps with each memory: does the process, a step or a file count grow? 10 minutes
 	@$(PY) tests/soak.py
+
+bench: setup ## ours against TRL, generate and others; BENCH="step memory": some of them
+	@$(PY) tests/benchmarks/bench.py $(BENCH)
+
+gpu-bench: setup ## the same on a GPU: throughput, overheads, shares of the card's ceilings
+	@$(PY) tests/benchmarks/gpu_bench.py --out build/gpu-bench.json
 
 tiny-model: setup ## rebuild the tiny world's model and encoder from scratch (changes tracked files)
 	@$(PY) -m paperlib tiny-model

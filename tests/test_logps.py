@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -10,6 +11,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+import paperlib.rl.logps as logps_module
 from paperlib.errors import UserError
 from paperlib.rl.logps import check_head, completion_logps, micro_batches
 from paperlib.rl.sampling import sample_groups
@@ -125,14 +127,15 @@ def test_chunk_size_changes_nothing(chunk_tokens):
 
 
 def test_logits_are_never_all_alive():
-    """No chunk sees more than chunk_tokens tokens, and chunks are run again in the backward."""
+    """No chunk sees more than chunk_tokens tokens, and in the backward all but the first, whose
+    logits are kept, are run again."""
     model = make_model(tied=False)
     seen = []
     model.lm_head.register_forward_hook(lambda m, i, out: seen.append(out.shape[0]))
     logps, _, mask = completion_logps(model, PROMPTS, COMPLETIONS, temperature=1.0, chunk_tokens=3)
     assert seen == [3, 3, 2]
     logps.sum().backward()
-    assert sorted(seen) == [2, 2, 3, 3, 3, 3]
+    assert sorted(seen) == [2, 2, 3, 3, 3]
 
 
 def test_only_empty_completions():
@@ -204,3 +207,29 @@ def test_check_head_names_models_that_change_their_logits():
     nn.init.normal_(model.lm_head.weight)
     with pytest.raises(UserError, match="ScaledLlama"):
         check_head(model)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("completions", [COMPLETIONS, [[7, 8]] * 4, [[7, 8, 9]] * 4])
+@pytest.mark.parametrize("prompts", [PROMPTS, [[3, 4]] * 2 + [[5, 6]] * 2])
+def test_the_prepared_mask_changes_no_bit(kind, completions, prompts, monkeypatch):
+    model = make_model(kind)
+    found = []
+    for prepared in (logps_module.takes_prepared_mask, lambda model: False):
+        monkeypatch.setattr(logps_module, "takes_prepared_mask", prepared)
+        logps, entropy, _ = completion_logps(model, prompts, completions, temperature=0.7)
+        logps.square().sum().backward()
+        gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
+        model.zero_grad()
+        found.append((logps.detach(), entropy, gradient))
+    assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+def test_keeping_the_first_logits_changes_no_bit(monkeypatch):
+    model, score, found = make_model(), logps_module._score, []
+    for way in (score, lambda *inputs: checkpoint(score, *inputs, use_reentrant=False)):
+        monkeypatch.setattr(logps_module, "_score", way)
+        completion_logps(model, PROMPTS, COMPLETIONS, temperature=0.7)[0].square().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        model.zero_grad()
+    assert torch.equal(*found)

@@ -85,9 +85,9 @@ def near(*values, tolerance=1e-6):
 class Watched(Explore):
     """Keeps the raw values that the last batch was scaled with."""
 
-    def _scale(self, values, steps):
+    def _scale(self, values, steps, start):
         self.seen = values
-        return super()._scale(values, steps)
+        return super()._scale(values, steps, start)
 
 
 # rows at which the window holds nothing but rounding noise, which has no right value: 6 of 124
@@ -309,6 +309,10 @@ def test_eq_6_without_epsilon_says_what_a_tie_is():
     scaled = windowed_minmax(values, **settings, epsilon=None, at_tie=values * 10)
     assert scaled.tolist() == [20.0, 20.0, 1.0]
     assert windowed_minmax(values, **settings, epsilon=1e-8, at_tie=9).tolist() == near(0, 0, 1)
+    for start in (1, 2, 3):  # only the last ones, as the terms ask
+        for ways in ({"epsilon": 1e-8}, {"epsilon": None, "at_tie": values * 10}):
+            whole = windowed_minmax(values, **settings, **ways)
+            assert (windowed_minmax(values, **settings, **ways, start=start) == whole[start:]).all()
     assert windowed_minmax([], [], window=2, unit="steps", epsilon=None).shape == (0,)
 
 

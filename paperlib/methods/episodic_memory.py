@@ -80,19 +80,19 @@ class EpisodicMemory:
         return row
 
     def _append(self, row: int, response: torch.Tensor) -> None:
-        written = int(self.written[row])
-        place = written % self.max_responses
-        slot = int(self.slots[row, place])
+        written, slots = self.written.numpy(), self.slots.numpy()  # views: numpy indexes faster
+        place = int(written[row]) % self.max_responses
+        slot, sums = int(slots[row, place]), self.sums[row].numpy()
         if slot < 0:
             slot = self.used
             self.responses = _with_room(self.responses, slot)
-            self.slots[row, place] = slot
+            slots[row, place] = slot
             self.used += 1
-        elif written >= self.max_responses:  # else the slot is left over from an evicted query
-            self.sums[row] -= self.responses[slot]
+        elif written[row] >= self.max_responses:  # else it is left over from an evicted query
+            sums -= self.responses[slot].numpy()
         self.responses[slot] = response
-        self.sums[row] += response
-        self.written[row] += 1
+        sums += response.numpy()
+        written[row] += 1
 
     def nearest(self, vectors: torch.Tensor, k: int, metric: str) -> torch.Tensor:
         """Rows of the ``k`` queries nearest to each of ``[b, d]``: the search of eq. 3.

@@ -76,6 +76,7 @@ def windowed_minmax(
     unit: str,
     epsilon: float | None,
     at_tie: np.ndarray | float = 0.0,
+    start: int = 0,
 ) -> np.ndarray:
     """Eq. 6: every value min-max normalised over the window that ends with it.
 
@@ -85,24 +86,27 @@ def windowed_minmax(
         window: the last ``window`` values ("samples"), or all values of the last ``window`` steps
             ("steps"), the current one included in full.
         epsilon: added to max - min. None adds nothing; where max == min the result is ``at_tie``.
+        start: of the values that are wanted; those before it only fill the windows.
 
     Returns:
-        ``[t]`` float64.
+        ``[t - start]`` float64.
     """
     values, steps = np.asarray(values, dtype=np.float64), np.asarray(steps)
+    wanted = values[start:]
     if unit == "steps":
-        first = np.searchsorted(steps, steps - window, side="right")
-        end = np.searchsorted(steps, steps, side="right")
+        first = np.searchsorted(steps, steps[start:] - window, side="right")
+        end = np.searchsorted(steps, steps[start:], side="right")
     else:
-        end = np.arange(1, len(values) + 1)
+        end = np.arange(start + 1, len(values) + 1)
         first = np.maximum(end - window, 0)
     spans, which = np.unique(np.stack([first, end]), axis=1, return_inverse=True)
     low = np.array([values[a:b].min() for a, b in spans.T])[which]
     spread = np.array([values[a:b].max() for a, b in spans.T])[which] - low
     if epsilon is not None:
-        return (values - low) / (spread + epsilon)
+        return (wanted - low) / (spread + epsilon)
     tied = spread == 0
-    return np.where(tied, at_tie, (values - low) / np.where(tied, 1.0, spread))
+    at_tie = np.broadcast_to(at_tie, values.shape)[start:]
+    return np.where(tied, at_tie, (wanted - low) / np.where(tied, 1.0, spread))
 
 
 def weighted(scaled: np.ndarray, beta: float) -> np.ndarray:
@@ -204,7 +208,7 @@ class _MemoryTerm:
         """Let raw rewards into the window, scale them by it, drop what has left it."""
         values = np.concatenate([self.window_values, raw])
         steps = np.concatenate([self.window_steps, np.full(len(raw), step)])
-        scaled = self._scale(values, steps)[len(self.window_values) :]
+        scaled = self._scale(values, steps, len(self.window_values))
         if self.settings.window_unit == "steps":
             keep = steps > step - self.settings.window
         else:
@@ -212,11 +216,12 @@ class _MemoryTerm:
         self.window_values, self.window_steps = values[keep], steps[keep]
         return scaled
 
-    def _minmax(self, values: np.ndarray, steps: np.ndarray, at_tie: Any) -> np.ndarray:
+    def _minmax(
+        self, values: np.ndarray, steps: np.ndarray, start: int, at_tie: Any
+    ) -> np.ndarray:
         s = self.settings
-        return windowed_minmax(
-            values, steps, window=s.window, unit=s.window_unit, epsilon=s.epsilon, at_tie=at_tie
-        )
+        return windowed_minmax(values, steps, window=s.window, unit=s.window_unit,
+                               epsilon=s.epsilon, at_tie=at_tie, start=start)
 
     def state_dict(self) -> dict[str, Any]:
         """Memory and window as tensors and plain values; the encoder is not part of it."""
@@ -257,10 +262,10 @@ class Exploit(_MemoryTerm):
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
         return exploit_distance(responses, self.memory.centroid(rows[None])[0])
 
-    def _scale(self, values: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    def _scale(self, values: np.ndarray, steps: np.ndarray, start: int) -> np.ndarray:
         if self.settings.exploit_flip == "before":
-            return self._minmax(-values, steps, at_tie=1 - values)
-        return 1 - self._minmax(values, steps, at_tie=values)
+            return self._minmax(-values, steps, start, at_tie=1 - values)
+        return 1 - self._minmax(values, steps, start, at_tie=values)
 
     def _beta(self) -> float:
         return self.settings.beta_exploit
@@ -289,8 +294,8 @@ class Explore(_MemoryTerm):
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
         return explore_novelty(self.memory.max_cosine(rows, responses))
 
-    def _scale(self, values: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        return self._minmax(values, steps, at_tie=0.0)
+    def _scale(self, values: np.ndarray, steps: np.ndarray, start: int) -> np.ndarray:
+        return self._minmax(values, steps, start, at_tie=0.0)
 
     def _beta(self) -> float:
         return self.settings.beta_explore

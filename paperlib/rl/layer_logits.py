@@ -63,7 +63,7 @@ class LayerTrace:
         def keep(module: Any, inputs: Any, output: Any) -> None:
             hidden = output[0] if isinstance(output, tuple) else output
             if self.columns is None:
-                self._hidden[index] = hidden[:, -1]
+                self._hidden[index] = hidden[:, -1]  # a view: nothing is computed while decoding
             else:
                 rows = torch.arange(len(hidden), device=hidden.device)
                 self._hidden[index] = hidden[rows, self.columns]

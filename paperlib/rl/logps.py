@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
-from paperlib.rl.padding import left_padded
+from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
 from paperlib.rl.policy import scale_logits
 
 
@@ -61,8 +61,8 @@ def completion_logps(
     Each distinct prompt runs once, and its keys and values serve all its completions, with
     gradient: a group of 16 pays for its prompt once. The unembedding runs only where a completion
     token is predicted, ``chunk_tokens`` at a time (at most 4,096, and at most 2^26 logits: 268 MB
-    for each copy of them), and is computed again in the backward pass, so that logits for all
-    tokens never exist at once.
+    for each copy of them), and but for the first chunk is computed again in the backward pass, so
+    that logits for all tokens never exist at once.
 
     Args:
         model: a causal LM that passed :func:`check_head`, in whatever mode it is.
@@ -92,11 +92,13 @@ def completion_logps(
 
     if chunk_tokens is None:
         chunk_tokens = min(4096, 2**26 // model.get_output_embeddings().weight.shape[0])
-    chunks = [
-        checkpoint(_score, model, h, w, temperature, use_reentrant=False)
-        for h, w in zip(predictors.split(chunk_tokens), wanted.split(chunk_tokens), strict=True)
-    ]
-    logps, entropy = (torch.cat(parts) for parts in zip(*chunks, strict=True))
+    scored = []
+    for h, w in zip(predictors.split(chunk_tokens), wanted.split(chunk_tokens), strict=True):
+        if not scored:  # the first chunk's logits may stay for the backward pass
+            scored.append(_score(model, h, w, temperature))
+        else:
+            scored.append(checkpoint(_score, model, h, w, temperature, use_reentrant=False))
+    logps, entropy = (torch.cat(parts) for parts in zip(*scored, strict=True))
     empty = torch.zeros(mask.shape, device=device)
     return empty.masked_scatter(mask, logps), empty.masked_scatter(mask, entropy), mask
 
@@ -144,12 +146,22 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
     rest = model.base_model(
         input_ids=inputs,
-        attention_mask=torch.cat([real[of_row], mask[:, :-1].long()], 1),
+        attention_mask=_mask(model, real[of_row], mask[:, :-1].long()),
         position_ids=real.sum(1)[of_row][:, None] + torch.arange(inputs.shape[1], device=device),
         cache=cache,
         use_cache=True,
     ).last_hidden_state
     return torch.cat([first, rest], 1)
+
+
+def _mask(model: PreTrainedModel, prompts: Tensor, completions: Tensor) -> Tensor:
+    """Which of ``[B, P + T]`` the completions' tokens see, ready for SDPA where it takes that."""
+    real = torch.cat([prompts, completions], 1)
+    width, new = prompts.shape[1], completions.shape[1]
+    if new == 1 or not takes_prepared_mask(model):  # one token: transformers may need no mask
+        return real
+    earlier = torch.ones(new, width + new, dtype=torch.bool, device=real.device).tril(width)
+    return as_numbers(real.bool()[:, None, None] & earlier, model.dtype)
 
 
 def _score(

@@ -20,7 +20,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from paperlib.errors import UserError
 from paperlib.rl.layer_logits import LayerTrace
-from paperlib.rl.padding import left_padded
+from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
 
 CACHE_BLOCK = 64  # tokens of room by which the cache grows
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
@@ -69,7 +69,8 @@ class BlockLayer(DynamicLayer):
 
     def keep_rows(self, rows: Tensor) -> None:
         """Make row ``i`` what was row ``rows[i]``: repeats rows and drops rows."""
-        self.keys, self.values = self.keys[rows], self.values[rows]
+        # several times as fast on the CPU as keys[rows]
+        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
 
 
 @torch.no_grad()
@@ -200,10 +201,12 @@ def _decode(
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     batch = torch.arange(rows, device=device)  # the rows still in the batch
     position = attention_mask.sum(1, keepdim=True)  # of the next token, padding not counted
+    width = attention_mask.shape[1]
     attention_mask = torch.cat(
         [attention_mask, attention_mask.new_ones(rows, max_completion_length)], dim=1
     )
-    width = attention_mask.shape[1] - max_completion_length
+    prepare = _prepared_mask if takes_prepared_mask(model) else lambda mask, dtype: mask
+    mask = prepare(attention_mask, model.dtype)
     traces: list[Tensor] = []
 
     for step in range(max_completion_length):
@@ -227,18 +230,27 @@ def _decode(
             kept = running.nonzero()[:, 0]
             batch, token, position = batch[kept], token[kept], position[kept]
             attention_mask = attention_mask[kept]
+            mask = prepare(attention_mask, model.dtype)
             for layer in cache.layers:
                 layer.keep_rows(kept)
 
         logits = model(
             input_ids=token[:, None],
-            attention_mask=attention_mask[:, : width + step + 1],
+            attention_mask=None if mask is None else mask[..., : width + step + 1],
             position_ids=position + step,
             cache=cache,
             use_cache=True,
             logits_to_keep=1,
         ).logits[:, -1]
     return tokens, logps, lengths, ended, traces
+
+
+def _prepared_mask(attention_mask: Tensor, dtype: torch.dtype) -> Tensor | None:
+    """What SDPA makes of ``[rows, width]`` for one query, made once instead of at every token.
+
+    None where nothing is padded, as transformers has it.
+    """
+    return None if attention_mask.all() else as_numbers(attention_mask.bool()[:, None, None], dtype)
 
 
 def _pick(

@@ -1,0 +1,256 @@
+"""A training step against TRL's, against the bare model calls in it, and MEDS against DAPO."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measure import Row, alternate, paired_row
+from transformers import DynamicCache, TrainerCallback
+from transformers.cache_utils import Cache
+
+from paperlib.experiments import paired_cost
+from paperlib.experiments.recipes import recipe
+from paperlib.experiments.store import Store
+from paperlib.methods.baselines import Correctness
+from paperlib.methods.rollouts import call_term
+from paperlib.rl.collect import Batch, collect, make_stream
+from paperlib.rl.config import RunConfig
+from paperlib.rl.logps import micro_batches
+from paperlib.rl.padding import left_padded
+from paperlib.rl.policy import load_policy, pad_token
+from paperlib.rl.sampling import BlockLayer
+from paperlib.rl.train import advantages_of, make_optimizer, reward_terms
+from paperlib.rl.trl_rewards import as_reward_function
+from paperlib.rl.update import update
+from paperlib.tasks.data import load_problems
+from paperlib.tasks.prompts import SYSTEM_PROMPTS
+
+
+def step_config(model: str, prompts: int, generations: int, length: int) -> RunConfig:
+    """One update on one batch; learning rate 0, so that every step is the same work."""
+    return replace(
+        recipe("meds", "GRPO", "tiny", 0), model=model, terms=(Correctness(),), beta=0.0,
+        prompts_per_step=prompts, num_generations=generations, max_completion_length=length,
+        mini_batches=1, loss_type="dapo", learning_rate=0.0, max_prompt_length=1024,
+    )
+
+
+class Ours:
+    """Our loop's step, without anything written."""
+
+    def __init__(self, config: RunConfig, model: Any, tokenizer: Any) -> None:
+        self.config, self.model, self.tokenizer = config, model, tokenizer
+        self.stream = make_stream(config, load_problems(config.dataset), tokenizer)
+        self.optimizer = make_optimizer(config, model)
+        self.terms = reward_terms(config)
+        self.step, self.tokens = 0, []
+
+    def __call__(self) -> tuple[Batch, torch.Tensor]:
+        self.step += 1
+        batch, _ = collect(self.config, self.step, self.stream, self.model, self.tokenizer)
+        rewards = np.sum([call_term(term, batch.rollouts) for term in self.terms], axis=0)
+        advantages, _ = advantages_of(self.config, rewards, batch.rollouts.accuracy)
+        update(self.config, self.model, None, self.optimizer, batch, advantages)
+        self.tokens.append(sum(map(len, batch.completion_ids)))
+        return batch, advantages
+
+    def again(self) -> tuple[Batch, torch.Tensor]:
+        """The first step once more: same prompts, same random numbers."""
+        self.step = self.stream.drawn = 0
+        return self()
+
+
+class _InTurn(TrainerCallback):
+    """Times each of TRL's steps, and lets us make one of ours after it."""
+
+    def __init__(self, ours: Callable[[], Any]) -> None:
+        self.ours, self.times, self.tokens = ours, ([], []), []
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.began = time.process_time()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.times[1].append(time.process_time() - self.began)
+        began = time.process_time()
+        self.ours()
+        self.times[0].append(time.process_time() - began)
+
+
+def against_trl(work: str, model: str, sizes: tuple[int, int, int], repeats: int,
+                goal: float) -> Row:
+    """Our step against one of TRL's GRPOTrainer: same weights, data, sizes and settings."""
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    config = step_config(model, *sizes)
+    policy, tokenizer = load_policy(model)
+    ours = Ours(config, copy.deepcopy(policy), tokenizer)
+    system = {"role": "system", "content": SYSTEM_PROMPTS[config.prompt]}
+    data = Dataset.from_list([
+        {"id": p.id, "question": p.question, "answer": p.answer,
+         "prompt": [system, {"role": "user", "content": p.question}]}
+        for p in load_problems(config.dataset)
+    ])
+    rollouts = config.prompts_per_step * config.num_generations
+    tokens: list[int] = []
+    reward = as_reward_function(config.terms[0])
+
+    def counted(completion_ids, **columns):
+        tokens.append(sum(map(len, completion_ids)))
+        return reward(completion_ids=completion_ids, **columns)
+
+    with tempfile.TemporaryDirectory() as folder:
+        args = GRPOConfig(
+            output_dir=folder, max_steps=repeats + 1, learning_rate=0.0, weight_decay=0.1,
+            lr_scheduler_type="constant", num_generations=config.num_generations,
+            max_completion_length=config.max_completion_length, temperature=1.0, top_p=1.0,
+            per_device_train_batch_size=rollouts, gradient_accumulation_steps=1,
+            steps_per_generation=1, num_iterations=1, beta=0.0, loss_type="dapo", epsilon=0.2,
+            epsilon_high=0.2, max_grad_norm=1.0, scale_rewards="group", bf16=False,
+            gradient_checkpointing=False, save_strategy="no", use_cpu=True, report_to="none",
+            disable_tqdm=True, logging_strategy="no",
+        )
+        timer = _InTurn(ours)
+        GRPOTrainer(
+            policy, reward_funcs=[counted], args=args, train_dataset=data,
+            processing_class=tokenizer, callbacks=[timer],
+        ).train()
+    times = tuple(side[1:] for side in timer.times)  # the first warms up
+    details = (f"{np.mean(ours.tokens[1:]):,.0f} tokens a step, TRL {np.mean(tokens[1:]):,.0f} "
+               "(each samples by itself)")
+    return paired_row(work, "TRL 1.16 `GRPOTrainer`", times, goal, details)
+
+
+def bare_calls(work: str, model: str, sizes: tuple[int, int, int], repeats: int,
+               goal: float) -> Row:
+    """Our step against nothing but the model calls that its rollouts need, made as transformers
+    documents them: it makes its masks anew in each, so that a ratio below 1 is possible."""
+    config = step_config(model, *sizes)
+    policy, tokenizer = load_policy(model)
+    ours = Ours(config, policy, tokenizer)
+    batch, advantages = ours()
+    again = ours.again
+
+    def minimum() -> None:
+        _bare_sampling(policy, batch, config.num_generations, pad_token(tokenizer))
+        policy.train()
+        for rows in micro_batches(batch.prompt_ids, batch.completion_ids,
+                                  config.micro_batch_tokens):
+            _bare_loss(policy, batch, advantages, rows).backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        ours.optimizer.step()
+        ours.optimizer.zero_grad(set_to_none=True)
+        policy.eval()
+
+    return paired_row(work, "the bare model calls", alternate(again, minimum, repeats), goal)
+
+
+@torch.no_grad()
+def _bare_sampling(model: Any, batch: Batch, group: int, pad: int) -> None:
+    """The forward passes of sampling these completions: a prompt once, ended rows dropped."""
+    prompts = batch.prompt_ids[::group]
+    ids, mask, positions = left_padded(prompts, pad, model.device)
+    cache = Cache(layer_class_to_replicate=BlockLayer)
+    model(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True,
+          logits_to_keep=1)
+    rows = torch.arange(len(prompts)).repeat_interleave(group)
+    for layer in cache.layers:
+        layer.keep_rows(rows)
+    mask, lengths = mask[rows], torch.tensor([len(c) for c in batch.completion_ids])
+    tokens = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(c) for c in batch.completion_ids], batch_first=True
+    )
+    position = mask.sum(1, keepdim=True)
+    mask = torch.cat([mask, mask.new_ones(tokens.shape)], 1)
+    width = ids.shape[1]
+    for step in range(tokens.shape[1] - 1):
+        running = lengths > step + 1
+        if (~running).sum() >= len(running) / 8:
+            kept = running.nonzero()[:, 0]
+            tokens, lengths, mask, position = (x[kept] for x in (tokens, lengths, mask, position))
+            for layer in cache.layers:
+                layer.keep_rows(kept)
+        model(input_ids=tokens[:, step : step + 1], attention_mask=mask[:, : width + step + 1],
+              position_ids=position + step, cache=cache, use_cache=True, logits_to_keep=1)
+
+
+def _bare_loss(model: Any, batch: Batch, advantages: torch.Tensor, rows: list[int]):
+    """Advantage times log-probability of a micro-batch, each prompt computed once."""
+    prompts = [batch.prompt_ids[i] for i in rows]
+    distinct = list(dict.fromkeys(map(tuple, prompts)))
+    of_row = torch.tensor([distinct.index(tuple(p)) for p in prompts])
+    ids, real, positions = left_padded([list(p) for p in distinct], 0, model.device)
+    tokens = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(batch.completion_ids[i]) for i in rows], batch_first=True
+    )
+    mask = torch.nn.utils.rnn.pad_sequence(
+        [torch.ones(len(batch.completion_ids[i]), dtype=torch.long) for i in rows],
+        batch_first=True,
+    )
+    first, cache = DynamicCache(), DynamicCache()
+    hidden = model.base_model(input_ids=ids, attention_mask=real, position_ids=positions,
+                              cache=first, use_cache=True).last_hidden_state[:, -1:][of_row]
+    for index, layer in enumerate(first.layers):
+        cache.update(layer.keys[of_row], layer.values[of_row], index)
+    if tokens.shape[1] > 1:
+        rest = model.base_model(
+            input_ids=tokens[:, :-1], cache=cache, use_cache=True,
+            attention_mask=torch.cat([real[of_row], mask[:, :-1]], 1),
+            position_ids=real.sum(1)[of_row][:, None] + torch.arange(tokens.shape[1] - 1),
+        ).last_hidden_state
+        hidden = torch.cat([hidden, rest], 1)
+    logits = model.get_output_embeddings()(hidden[mask.bool()])
+    logps = torch.log_softmax(logits, -1).gather(1, tokens[mask.bool()][:, None])[:, 0]
+    return -(logps * advantages[rows].repeat_interleave(mask.sum(1))).mean()
+
+
+def meds_over_dapo(runs: Path, repeats: int) -> Row:
+    """Paired steps from the end of a tiny MEDS run: the stored one, or a smoke run made here."""
+    run = Store(runs).run(recipe("meds", "MEDS", "tiny", 0))
+    with tempfile.TemporaryDirectory() as folder:
+        if run.status() != "complete":
+            run = Store(folder).run(recipe("meds", "MEDS", "smoke", 0))
+            run.ensure(progress=False, report_to="none")
+        steps = paired_cost.paired_steps(run, repeats)
+    return _overhead_row(f"MEDS step over DAPO step, {run.config.profile} model", steps, 1.04)
+
+
+def meds_over_dapo_real(repeats: int) -> Row:
+    """The same with SmolLM2's weights. It hardly ever boxes an answer, so this is the price of
+    recording the layer logits; groups without spread are kept, and the memory stays small."""
+    dapo = replace(step_config("smollm2-gguf", 2, 16, 64), terms=recipe("meds", "MEDS", "tiny", 0)
+                   .terms[:1])
+    meds = replace(dapo, terms=recipe("meds", "MEDS", "tiny", 0).terms[::2])
+    model, tokenizer = load_policy(dapo.model)
+    sides, rows = {"DAPO": dapo, "MEDS": meds}, []
+    terms = {name: reward_terms(config) for name, config in sides.items()}
+    optimizer, problems = make_optimizer(meds, model), load_problems(meds.dataset)
+    for pair in range(repeats + 1):
+        for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
+            stream = make_stream(meds, problems, tokenizer)
+            found = paired_cost._step(sides[name], 1, stream, model, tokenizer, optimizer,
+                                      terms[name])
+            if pair:
+                rows.append({"pair": pair, "method": name, **found})
+    import pandas as pd
+
+    return _overhead_row("MEDS step over DAPO step, SmolLM2-135M", pd.DataFrame(rows), 1.02)
+
+
+def _overhead_row(work: str, steps: Any, goal: float) -> Row:
+    seconds = steps.groupby("method")["total"].median()
+    added, low, high = paired_cost.overhead(steps, ("sample", "terms"))
+    same = (steps.groupby("pair")["forwards"].nunique() == 1).all()
+    interval = "" if np.isnan(low) else f" [{low:.1f}, {high:.1f}]"  # of too few pairs: none
+    details = (f"{added:+.1f} %{interval} in sampling and terms, forward passes "
+               f"{'the same' if same else 'MORE'}; the update does the same work")
+    return Row(work, "DAPO", seconds["MEDS"], seconds["DAPO"], goal, details,
+               ratio=1 + added / 100)

@@ -1,0 +1,69 @@
+"""The benchmark programs: their arithmetic, their table, and that the prepared GPU script runs."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+HERE = Path(__file__).parent / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    yield
+    for path in HERE.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def test_ratio_and_verdict_by_hand(tmp_path, monkeypatch):
+    import measure
+
+    monkeypatch.setattr(measure, "HERE", tmp_path)
+    row = measure.paired_row("step", "TRL", ([1.0, 2.0, 3.0], [4.0, 4.0, 4.0]), 0.5)
+    assert (row.ours, row.peer, row.ratio) == (2.0, 4.0, 0.5)
+    measure.save("a", [row, measure.Skipped("real step", "no wheel")])
+    measure.save("b", [measure.Row("start", "time allowed", 2.0, 1.0, 1.0)])
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| step | 2 s | 4 s | TRL | 0.5 | 0.5 | met |" in text
+    assert "| start | 2 s | 1 s | time allowed | 2 | 1 | **missed** |" in text
+    assert "- real step: not measured, no wheel" in text
+
+
+def test_who_comes_first_alternates():
+    import measure
+
+    calls = []
+    measure.alternate(lambda: calls.append("ours"), lambda: calls.append("peer"), 2)
+    assert calls == ["ours", "peer", "peer", "ours", "ours", "peer"]  # a pair to warm up first
+
+
+def test_exponent():
+    import measure
+
+    sizes = np.array([10, 100, 1000])
+    assert measure.exponent(sizes, 3.0 * sizes**1.5) == pytest.approx(1.5)
+
+
+def test_the_double_of_the_released_memory_by_hand():
+    import memories
+
+    queries = np.eye(3, dtype=np.float32)
+    responses = np.stack([np.eye(3, dtype=np.float32)] * 3)[:, :2]  # of each: x and y
+    double = memories.ListMemory(queries, responses, 1)
+    assert double.exploit(queries[0], np.array([0.5, 0.5, 1.0])) == 1.0  # no spread yet: 1 - 0
+    assert double.window[-1] == pytest.approx(1.0)  # to the middle of x and y
+    assert double.explore(queries[0], np.array([0.0, 0.0, 1.0])) == 0.0
+    double.write(queries[0], np.array([0, 0, 1], dtype=np.float32))  # x, the oldest, goes
+    assert double.neighbours(queries[0]).tolist() == [[0, 1, 0], [0, 0, 1]]
+
+
+def test_the_gpu_script_runs_in_small_on_the_cpu(tmp_path):
+    import gpu_bench
+
+    found = gpu_bench.main(["--out", str(tmp_path / "found.json"), "--device", "cpu", "--small",
+                            "--repeats", "1"])
+    assert found["ours"]["first update, ratio_max - 1"] == pytest.approx(0, abs=1e-4)
+    assert found["ours"]["sampling"]["tokens_per_second"] > 0
+    assert set(found) == {"machine", "sizes", "ours", "overheads", "trl", "ours over TRL"}
