@@ -79,6 +79,7 @@ def test_a_run_that_is_killed_three_times_is_as_if_it_never_was(tmp_path, uninte
     assert outcome(tmp_path) == whole[0]
 
 
+HERE = Path(__file__).parent
 MOMENTS = [
     *[("ours", phase, s) for phase in ("sampling", "update", "checkpoint") for s in (1, 2, 3)],
     ("ours", "sealed", 1), ("ours", "sealed", 2), ("ours", "evaluation", 1),
@@ -141,7 +142,7 @@ def test_killed_while_a_notebook_runs(tmp_path, uninterrupted, victim):
     cells = [
         nbformat.v4.new_code_cell("SEED = 0", metadata={"tags": ["parameters"]}),
         nbformat.v4.new_code_cell(
-            f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+            f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
             f"from pathlib import Path\nfrom fault_world import command\n"
             f"command(Path({str(tmp_path)!r}))"
         ),
