@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that asks the network must fail at once
@@ -17,3 +18,14 @@ settings.register_profile(  # the same examples every time, and no files
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("paperlib")
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """For whole runs: results depend on the number of threads, and cores are shared."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,6 @@ def both_memories(engine: str = "ours", **changes: Any) -> RunConfig:
              "dataset": "tiny-smoke:0-4"}  # fmt: skip
     terms = (*memory_r.terms, meds.terms[-1])
     return replace(meds, engine=engine, terms=terms, **{**small, **changes})
-
-
-def one_thread() -> Iterator[None]:
-    """A fixture: results depend on the number of threads, and two cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def the_run(root: Path, engine: str = "ours") -> Run:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fault_world import SETTINGS, both_memories, one_thread, outcome_of
+from fault_world import SETTINGS, both_memories, outcome_of
 from transformers import PreTrainedModel
 
 from paperlib.errors import UserError
@@ -27,11 +27,13 @@ from paperlib.rl.checkpoint import check_policy, newest_checkpoint
 from paperlib.rl.train import train
 from paperlib.tasks.tiny import MODEL_DIR
 
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
+pytestmark = [
+    pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built"),
+    pytest.mark.usefixtures("one_thread"),
+]
 CONFIG = both_memories(max_steps=3, save_steps=1)
 
 
-ONE_THREAD = pytest.fixture(autouse=True, scope="module")(one_thread)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from fault_world import both_memories, one_thread
+from fault_world import both_memories
 from safetensors.torch import load_file
 
 from paperlib.errors import UserError
@@ -29,7 +29,7 @@ from paperlib.tasks.grading import grade
 from paperlib.tasks.tiny import MODEL_DIR
 
 NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
-ONE_THREAD = pytest.fixture(autouse=True, scope="module")(one_thread)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def short(**changes):

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from paperlib.environment import ROOT
@@ -22,17 +21,12 @@ from paperlib.rl.train import train
 from paperlib.tasks.tiny import MODEL_DIR
 from tests.trl_world import loss_parity, our_sampler
 
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
+pytestmark = [
+    pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built"),
+    pytest.mark.usefixtures("one_thread"),
+]
 LOSSES = [("grpo", 0.0), ("grpo", 0.04), ("dapo", 0.0), ("dapo", 0.04), ("dr_grpo", 0.0),
           ("dr_grpo", 0.04)]  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize(("loss_type", "beta"), LOSSES)

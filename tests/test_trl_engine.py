@@ -33,15 +33,8 @@ from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
 from tests.test_train import RepeatPenalty, outcome
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def smoke(method="DAPO", **changes):
