@@ -34,8 +34,6 @@ pytestmark = [
 CONFIG = both_memories(max_steps=3, save_steps=1)
 
 
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     root = tmp_path_factory.mktemp("finished")
