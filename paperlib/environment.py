@@ -63,6 +63,11 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def launcher_rank() -> int:
+    """Which of a launcher's processes this one is (torchrun's numbering); 0 without a launcher."""
+    return int(os.environ.get("RANK", "0"))
+
+
 def _git(root: Path, *arguments: str) -> str | None:
     try:
         done = subprocess.run(

@@ -23,9 +23,7 @@ settings.load_profile("paperlib")
 @pytest.fixture(scope="module")
 def one_thread():
     """For whole runs: results depend on the number of threads, and cores are shared."""
-    import torch
+    from paperlib.experiments.grid import fixed_threads
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with fixed_threads(1):
+        yield

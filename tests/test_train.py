@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from paperlib.errors import UserError
+from paperlib.experiments.grid import fixed_threads
 from paperlib.experiments.recipes import recipe
 from paperlib.files import read_json, read_jsonl
 from paperlib.rl import collect as collect_module
@@ -95,18 +96,9 @@ def outcome(folder: Path) -> dict:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
-    with one_thread():
+    with fixed_threads(1):
         train(stateful(), folder, progress=False)
     return folder
-
-
-class one_thread:
-    def __enter__(self):
-        self.before = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *_):
-        torch.set_num_threads(self.before)
 
 
 CHILD = """
@@ -141,7 +133,7 @@ def test_killed_at_any_moment_and_started_again_is_bit_identical(tmp_path, finis
     child.send_signal(signal.SIGKILL)
     child.wait()
     assert not (folder / "complete.json").exists()
-    with one_thread():
+    with fixed_threads(1):
         train(stateful(), folder, progress=False)
     ours, theirs = outcome(folder), outcome(finished)
     assert ours["metrics"] == theirs["metrics"]

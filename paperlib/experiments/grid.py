@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paperlib.environment import available_cores
+from paperlib.environment import available_cores, launcher_rank
 from paperlib.errors import UserError, check_choice
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.progress import Progress
@@ -71,7 +71,7 @@ class Job:
             self.run.ensure(
                 device=device, progress=False, report_to=self.report_to, **train_kwargs
             )
-            if int(os.environ.get("RANK", "0")):
+            if launcher_rank():
                 return
             for step in self.steps():
                 for settings in self.evaluations:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from paperlib.environment import launcher_rank
 from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.files import as_json, disk_errors, read_json, read_jsonl, write_json_atomic
@@ -205,7 +206,7 @@ class Run:
 
     @contextmanager
     def _lock_of_rank_0(self) -> Iterator[None]:
-        if int(os.environ.get("RANK", "0")):
+        if launcher_rank():
             yield
             return
         self.folder.mkdir(parents=True, exist_ok=True)
