@@ -71,5 +71,5 @@ def test_golds_rewritten_without_spaces_and_with_other_fractions_stay_right(gold
 @pytest.mark.slow
 def test_golds_that_only_their_own_text_equals_are_few(golds):
     counts = {name: len(unreadable_golds(golds(name))) for name in SETS}
-    assert counts == {"gsm8k-test": 0, "math500": 0, "aime24": 0, "amc23": 0, "minerva": 5,
-                      "olympiadbench": 3}  # fmt: skip
+    assert counts == {"gsm8k-test": 0, "math500": 0, "aime24": 0, "amc23": 0, "minerva": 10,
+                      "olympiadbench": 2}  # fmt: skip

@@ -50,6 +50,26 @@ from paperlib.tasks.grading import extract_answer, find_answer, gold_answer, gra
     ("8", "<answer>8", False),
     ("8", "<answer>8</answer> <answer>9</answer>", False),
     ("8", "8", False),
+    # what is thought is no answer, whatever marks it
+    ("9", "<think><answer>9</answer></think>", False),
+    ("8", r"<think><answer>9</answer></think>\boxed{8}", True),
+    ("8", "<answer>8</answer><think>hm <answer>9</answer></think>", True),
+    ("8", "<think><answer>9</answer></think><answer>8</answer>", True),
+    ("8", r"<think>Try \boxed{8}.</think>It is 9.", False),
+    ("8", r"<thinking>Try \boxed{8}.</thinking>It is 9.", False),
+    ("8", r"<THINK>Try \boxed{8}.</THINK>It is 9.", False),
+    ("8", r"[THINK]Try \boxed{8}.[/THINK]It is 9.", False),
+    ("9", r"[THINK]Try \boxed{8}.[/THINK]It is \boxed{9}.", True),
+    ("8", r"<|channel|>analysis<|message|>Try \boxed{8}.<|end|><|start|>assistant"
+          "<|channel|>final<|message|>It is 9.", False),
+    ("8", r"Try \boxed{8}.</reasoning>It is 9.", False),
+    ("8", "<reasoning>never closed <answer>8</answer>", True),
+    ("8", "<reasoning>9 <answer>9</answer></reasoning><answer>8</answer>", True),
+    # a gold of several boxes is all of them, an empty one is never right
+    (r"\boxed{3} and \boxed{5}", r"\boxed{5}", False),
+    (r"\boxed{3} and \boxed{5}", r"\boxed{5, 3}", True),
+    ("", r"\boxed{}", False), (" ", "<answer> </answer>", False),
+    (r"\boxed{}", r"\boxed{1}", False),
     # words, dots, e-notation, choices
     ("Leon", r"The winner is \boxed{Noel}", False),
     (r"\text{Leon}", r"\boxed{Leon}", True),
@@ -93,6 +113,7 @@ def test_strict_is_the_released_rule():
     assert grade("<answer>\n1000\n</answer>", "1000", "strict")
     assert not grade("<answer>1,000</answer>", "1000", "strict")
     assert grade("1000", "1000", "strict") and not grade("1000", "1000", "math")
+    assert not grade("", "", "strict") and not grade("<answer></answer>", "", "strict")
     with pytest.raises(UserError, match="math, extractive, strict"):
         grade("1", "1", "lenient")
 

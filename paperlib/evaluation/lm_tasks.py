@@ -83,7 +83,8 @@ def judge(responses: list[list[str]], docs: list[dict[str, Any]]) -> list[list[s
     responses = [of_one[:samples] for of_one in responses]
     texts = [text for of_one in responses for text in of_one]
     golds = [doc["answer"] for doc in docs for _ in range(samples)]
-    right = grade_all(texts, golds, docs[0]["grading"])
+    questions = [doc.get("question", "") for doc in docs for _ in range(samples)]
+    right = grade_all(texts, golds, docs[0]["grading"], questions)
     verdicts = [
         RIGHT if ok else NO_ANSWER if find_answer(text) is None else WRONG
         for text, ok in zip(texts, right, strict=True)

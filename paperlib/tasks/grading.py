@@ -3,12 +3,14 @@ evaluation.
 
 Three modes:
 
-- ``math`` (default). The answer is
+- ``math`` (default). What is thought is no answer: what stands in ``<think>``, ``<reasoning>`` and
+  their like, and all before a closing mark whose opening stands in the prompt. Of the rest, the
+  answer is
 
   1. the answer section if there is one: after the last ``<answer>``, up to ``</answer>`` (a box
      inside it counts, else its whole text);
-  2. else the last ``\\boxed{...}`` outside ``<think>`` and ``<reasoning>``. Boxes with nothing but
-     "and", "or" or a comma between them are one list: hedging among them earns nothing.
+  2. else the last ``\\boxed{...}``. Boxes with nothing but "and", "or" or a comma between them are
+     one list: hedging among them earns nothing.
 
   A section or box that is not closed, or empty, is no answer; earlier ones do not stand in for it
   (a truncated rollout must not be paid for a guess it went on to revise). Thinking that never
@@ -19,27 +21,33 @@ Three modes:
 - ``strict`` (released Memory-R code): the text of the answer section, or the whole completion,
   equals the gold as a string.
 
-When two answers are equal is told in :mod:`paperlib.tasks.equality`.
+When two answers are equal is told in :mod:`paperlib.tasks.answers`. No answer equals an empty gold.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from paperlib.errors import check_choice
-from paperlib.tasks import symbolic
-from paperlib.tasks.equality import equal, readable
+from paperlib.tasks.answers import equal, readable
+from paperlib.tasks.symbolic import worker_count
+from paperlib.tasks.units import counted
 
 LONGEST_ENDING = 4000  # characters in which the right-most formula is looked for
 MODES = ("math", "extractive", "strict")
 
-_THINKING = re.compile(r"<(think|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL)
+_MARK = re.compile(
+    r"(?i:<(?P<closes>/?)(?P<name>think|thinking|thought|reasoning)>)|\[(?P<ends>/?)THINK\]"
+    r"|<\|channel\|>(?:analysis|(?P<final>final))<\|message\|>"
+)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(\{|(?=[^\s{}$\\]))")
 _UNBRACED = re.compile(r"[^\s{}$.,;]*")
 _BRACE = re.compile(r"(?<!\\)[{}]")
 _BETWEEN_BOXES = re.compile(
-    r"[\s$.,;]*(?:,|;|/|\\text\{\s*,?\s*(?:and|or)\s*\}|,?\s*(?:and|or|or maybe|and also))[\s$]*"
+    r"[\s$.,;}]*(?:,|;|/|\\text\{\s*,?\s*(?:and|or)\s*\}|,?\s*(?:and|or|or maybe|and also))"
+    r"[\s$]*\\(?:boxed|fbox)\s*\{?"
 )
 _NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Problem|Q)\s*\d*\s*[:.]", re.IGNORECASE)
 _MARKER = re.compile(
@@ -50,70 +58,83 @@ _FORMULA = re.compile(
     r"|(?P<e>(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?(?:\s*\\?%)?)",
     re.DOTALL,
 )
+Span = tuple[int, int]
 
 
-class _Undecided(Exception):
-    """An answer that only symbolic mathematics can compare."""
-
-
-def find_answer(completion: str) -> tuple[int, int] | None:
+def find_answer(completion: str) -> Span | None:
     """Character span of the stripped final answer in ``completion``, or None if there is none.
 
     The span starts at the first non-space character of the answer: the position whose layer
     logits MEDS records (Sec. 3.3). Of several boxes it is the last one's.
     """
-    spans = _answer_spans(completion)
+    spans = _answer_spans(_visible(completion))
     return spans[-1] if spans else None
 
 
 def extract_answer(completion: str) -> str | None:
     """The final answer's text, or None. Several boxes in a row are joined by commas."""
-    spans = _answer_spans(completion)
+    spans = _answer_spans(_visible(completion))
     return ", ".join(completion[start:end] for start, end in spans) if spans else None
 
 
-def _answer_spans(completion: str) -> list[tuple[int, int]]:
-    if _unclosed_thinking(completion):
-        return []
-    start = completion.rfind("<answer>")
-    if start >= 0:
-        start += len("<answer>")
-        end = completion.find("</answer>", start)
-        if end < 0:
-            return []
-        section = _strip_span(completion, start, end)
-        boxes = _boxes(completion[start:end])
-        if boxes and boxes[-1] is None:
-            return []
-        if boxes:
-            return [(start + a, start + b) for a, b in _joined(completion[start:end], boxes)]
-        return [section] if section else []
-    # Blank out the thinking, keeping its length, so that offsets stay those of the completion.
-    visible = _THINKING.sub(lambda m: " " * len(m.group()), completion)
-    closing = visible.rfind("</think>")  # a chat template may have opened it in the prompt
-    visible = " " * max(0, closing) + visible[max(0, closing):]
-    boxes = _boxes(visible)
-    return _joined(visible, boxes) if boxes and boxes[-1] is not None else []
+def _visible(completion: str) -> str:
+    """The completion with spaces in place of what is thought, so that offsets stay."""
+    shown, position, start, name = [], 0, None, ""
+
+    def hide(begin: int, end: int) -> None:
+        nonlocal position
+        shown.append(completion[position:begin] + " " * (end - max(begin, position)))
+        position = end
+
+    for mark in _MARK.finditer(completion):
+        closes = mark["closes"] or mark["ends"] or mark["final"]
+        kind = (mark["name"] or "").casefold()
+        if closes and (start is None or name == kind):
+            if start is None:  # opened in the prompt
+                shown.clear()
+                position = 0
+            hide(start or 0, mark.end())
+            start = None
+        elif not closes and start is None:
+            start, name = mark.start(), kind
+    if start is not None:
+        end = completion.find("<answer>", start) if name == "reasoning" else -1
+        hide(start, end if end >= 0 else len(completion))
+    return "".join(shown) + completion[position:]
 
 
-def _unclosed_thinking(completion: str) -> bool:
-    return completion.rfind("<think>") > completion.rfind("</think>")
+def _answer_spans(visible: str) -> list[Span]:
+    start = visible.rfind("<answer>")
+    if start < 0:
+        return _last_boxes(visible) or []
+    start += len("<answer>")
+    end = visible.find("</answer>", start)
+    section = _stripped(visible, start, end) if end >= 0 else None
+    boxes = _last_boxes(visible[start:end]) if section else []
+    return [section] if boxes is None else [(start + a, start + b) for a, b in boxes]
 
 
-def _boxes(text: str) -> list[tuple[int, int] | None]:
-    """The stripped content of each box in order; None for one that is empty or never closed."""
-    boxes = list(_BOX.finditer(text))
-    closing = _closing_braces(text) if boxes else {}
-    found: list[tuple[int, int] | None] = []
-    for box in boxes:
-        if found and found[-1] is not None and box.start() < found[-1][1]:
+def _last_boxes(text: str) -> list[Span] | None:
+    """The last box and those in one list with it; [] if it is empty or not closed; None: no box."""
+    found: list[tuple[int, Span | None]] = []  # where it begins, its content
+    closing = _closing_braces(text)
+    for box in _BOX.finditer(text):
+        if found and found[-1][1] and box.start() < found[-1][1][1]:
             found.pop()  # a box within a box: the inner one counts
         if box[1]:
             end = closing.get(box.end() - 1)
-            found.append(None if end is None else _strip_span(text, box.end(), end))
+            content = None if end is None else _stripped(text, box.end(), end)
         else:
-            found.append((box.end(), _UNBRACED.match(text, box.end()).end()))
-    return found
+            content = _stripped(text, box.end(), _UNBRACED.match(text, box.end()).end())
+        found.append((box.start(), content))
+    if not found:
+        return None
+    run = [found[-1][1]] if found[-1][1] else []
+    for _, before in reversed(found[:-1]):
+        if not run or not before or not _BETWEEN_BOXES.fullmatch(text[before[1] : run[-1][0]]):
+            break
+        run.append(before)
+    return run[::-1]
 
 
 def _closing_braces(text: str) -> dict[int, int]:
@@ -127,86 +148,57 @@ def _closing_braces(text: str) -> dict[int, int]:
     return pairs
 
 
-def _joined(text: str, boxes: list[tuple[int, int] | None]) -> list[tuple[int, int]]:
-    """The last box, and those before it that stand in one list with it."""
-    run = [boxes[-1]]
-    for before in reversed(boxes[:-1]):
-        between = text[before[1] : run[-1][0]] if before else ""
-        between = re.sub(r"^\s*\}|\\(?:boxed|fbox)\s*\{?\s*$", "", between)
-        if not before or not _BETWEEN_BOXES.fullmatch(between):
-            break
-        run.append(before)
-    return run[::-1]
-
-
-def _strip_span(text: str, start: int, end: int) -> tuple[int, int] | None:
+def _stripped(text: str, start: int, end: int) -> Span | None:
     inner = text[start:end]
-    stripped = inner.strip()
-    if not stripped:
-        return None
     start += len(inner) - len(inner.lstrip())
-    return start, start + len(stripped)
+    return (start, start + len(inner.strip())) if inner.strip() else None
 
 
-def grade(completion: str, gold: str, mode: str = "math") -> bool:
+def grade(completion: str, gold: str, mode: str = "math", question: str = "") -> bool:
     """True if the completion's final answer equals the gold answer. Never raises on model text.
 
     Args:
-        gold: LaTeX or text; a box, or GSM8K's ``#### N``, is looked into.
+        gold: LaTeX or text; boxes, or GSM8K's ``#### N``, are looked into.
         mode: one of :data:`MODES`.
+        question: what it counts ("how many apples") may stand behind a number as a unit.
 
     Raises:
         UserError: unknown mode.
     """
-    return grade_all([completion], [gold], mode)[0]
+    return grade_all([completion], [gold], mode, [question])[0]
 
 
-def grade_all(completions: list[str], golds: list[str], mode: str = "math") -> list[bool]:
-    """:func:`grade` of each pair; those that need symbolic mathematics share the cores."""
+def grade_all(
+    completions: Sequence[str], golds: Sequence[str], mode: str = "math",
+    questions: Sequence[str] | None = None,
+) -> list[bool]:
+    """:func:`grade` of each; those that need symbolic mathematics share the cores."""
     check_choice("grading mode", mode, MODES)
-    verdicts: list[bool | None] = []
-    open_pairs: list[tuple[int, str, str]] = []
-    for completion, gold in zip(completions, golds, strict=True):
+
+    def right(completion: str, gold: str, question: str) -> bool:
         if mode == "strict":
-            verdicts.append(strict_answer(completion) == gold)
-            continue
+            return strict_answer(completion) == gold != ""
         answer = extract_answer(completion)
         if mode == "extractive":
             answer = _rightmost(completion, answer)
-        right = gold_answer(gold)
-        try:
-            verdicts.append(answer is not None and equal(right, answer, _undecided))
-        except _Undecided:
-            open_pairs.append((len(verdicts), right, answer))
-            verdicts.append(None)
-    if open_pairs:
-        with ThreadPoolExecutor(symbolic.worker_count()) as threads:
-            compared = threads.map(lambda p: equal(p[1], p[2], symbolic.equivalent), open_pairs)
-            for (place, *_), verdict in zip(open_pairs, compared, strict=True):
-                verdicts[place] = verdict
-    return [bool(verdict) for verdict in verdicts]
+        return answer is not None and equal(gold_answer(gold), answer, counted(question))
+
+    with ThreadPoolExecutor(worker_count()) as threads:
+        return list(threads.map(right, completions, golds, questions or [""] * len(golds)))
 
 
-def unreadable_golds(golds: list[str]) -> list[str]:
+def unreadable_golds(golds: Sequence[str]) -> list[str]:
     """The golds that nothing but the same text equals, for reports."""
-    with ThreadPoolExecutor(symbolic.worker_count()) as threads:
-        read = list(threads.map(
-            lambda gold: readable(gold_answer(gold), symbolic.equivalent), golds
-        ))
-    return [gold for gold, understood in zip(golds, read, strict=True) if not understood]
-
-
-def _undecided(gold: str, answer: str) -> bool:
-    raise _Undecided
+    with ThreadPoolExecutor(worker_count()) as threads:
+        understood = threads.map(lambda gold: readable(gold_answer(gold)), golds)
+        return [gold for gold, read in zip(golds, understood, strict=True) if not read]
 
 
 def gold_answer(gold: str) -> str:
-    """The answer within a gold: after the last ``####``, within the last box, or all of it."""
+    """The answer within a gold: after the last ``####``, within its last boxes, or all of it."""
     gold = gold.rpartition("####")[2].strip()
-    boxes = _boxes(gold)
-    if boxes and boxes[-1]:
-        return gold[slice(*boxes[-1])]
-    return gold
+    boxes = _last_boxes(gold)
+    return gold if boxes is None else ", ".join(gold[start:end] for start, end in boxes)
 
 
 def strict_answer(completion: str) -> str:
@@ -217,9 +209,9 @@ def strict_answer(completion: str) -> str:
 def _rightmost(completion: str, answer: str | None) -> str | None:
     """The extractive rule; ``answer`` is what section or box gave."""
     if answer is None:
-        if "<answer>" in completion or _BOX.search(completion) or _unclosed_thinking(completion):
+        text = _visible(completion)
+        if "<answer>" in text or _BOX.search(text):
             return None  # begun, but not given
-        text = _THINKING.sub("", completion)
         question = _NEXT_QUESTION.search(text)
         if question and text[: question.start()].strip():
             text = text[: question.start()]  # it runs on into a question it made up

@@ -1,187 +1,135 @@
-"""What an answer looks like once spelling is out of the way: LaTeX dress, units, number formats.
+"""What an answer looks like once spelling is out of the way: the closed list of rewrites.
 
-Text in, text or numbers out; no mathematics and no evaluation of any kind.
+Text in, text out; no mathematics and no evaluation of any kind.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 
-LONGEST_NUMBER = 300  # digits or power of ten of a number that is read as one
-
-_UNICODE = {
-    "−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": "/", "π": r"\pi ", "∞": r"\infty ",
-    "≤": r"\le ", "≥": r"\ge ", "°": r"^\circ ", "√": r"\sqrt ", "∪": r"\cup ", "∅": r"\emptyset ",
-    "±": r"\pm ", "⁄": "/", "∈": r"\in ", "²": "^2", "³": "^3",
-    "½": r"\frac{1}{2}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}",
-    "⅓": r"\frac{1}{3}", "⅔": r"\frac{2}{3}",
+TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_SIGNS = dict(zip("−–×·÷∞≤≥≠°∪∅±∈∨⟨⟩√ℝ\u2009\u202f\xa0¢", (
+    r"- - \times~ \cdot~ \div~ \infty~ \le~ \ge~ \ne~ ^\circ~ \cup~ \emptyset~ \pm~ \in~ \lor~ ( ) "
+    r"\sqrt~ \mathbb{R} \, \, \, \text{cent}").split(), strict=True))  # fmt: skip
+_SIGNS |= {"<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
+_COMMANDS = {
+    **dict.fromkeys("left right displaystyle textstyle scriptstyle limits big Big bigg Bigg bigl "
+                    "bigr Bigl Bigr biggl biggr Biggl Biggr textdollar".split(), ""),
+    **dict.fromkeys("quad qquad enspace thinspace".split(), " "),
+    **dict.fromkeys("textbf textit textrm textsf texttt textnormal mbox mathrm mathbf mathit "
+                    "operatorname boldsymbol bm".split(), r"\text"),
+    "dfrac": r"\frac", "tfrac": r"\frac", "cfrac": r"\frac", "tbinom": r"\binom",
+    "dbinom": r"\binom", "leqslant": r"\le", "leq": r"\le", "geqslant": r"\ge", "geq": r"\ge",
+    "neq": r"\ne", "lt": "<", "gt": ">", "lbrace": r"\{", "rbrace": r"\}", "langle": "(",
+    "rangle": ")", "lvert": "|", "rvert": "|", "vert": "|", "mid": "|", "ldots": r"\dots",
+    "cdots": r"\dots", "varnothing": r"\emptyset", "vee": r"\lor", "land": r"\text{and}",
+    "wedge": r"\text{and}", "degree": r"^\circ", "backslash": r"\setminus", "R": r"\mathbb{R}",
 }  # fmt: skip
-_REWRITES = [(re.compile(pattern), new) for pattern, new in (
-    (r"\\(?:display|text|script)style(?![a-zA-Z])|\\(?:left|right)(?![a-zA-Z])\.?", ""),
-    (r"\\(?:big|Big|bigg|Bigg)[lrm]?(?![a-zA-Z])", ""),
-    (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
-    (r"\\frac\s*(\\[a-zA-Z]+|[a-zA-Z\d])\s*(\\[a-zA-Z]+|[a-zA-Z\d])(?![a-zA-Z])",
-     r"\\frac{\1}{\2}"),
-    (r"\\h?v?phantom\s*(?:\{[^{}]*\}|\S)|\\textdollar(?![a-zA-Z])|^\s*\\approx(?![a-zA-Z])", ""),
-    (r"\\_", "_"), (r"℃", r"\\text{ degrees}"),
-    (r",\\!\s*|\{,\}|\\,(?=\d{3})", ","),  # thousands: 10,\!080, 1{,}000, 1\,000
-    (r"(?<!\\)\\[!,;:> ]|~|\\q?quad(?![a-zA-Z])", " "),
-    (r"\\varnothing(?![a-zA-Z])|\\\{\s*\\\}", r"\\emptyset "),
-    (r"\\leqslant(?![a-zA-Z])|\\leq(?![a-zA-Z])|<=", r"\\le "),
-    (r"\\geqslant(?![a-zA-Z])|\\geq(?![a-zA-Z])|>=", r"\\ge "),
-    (r"\\lt(?![a-zA-Z])", "<"), (r"\\gt(?![a-zA-Z])", ">"),
-    (r"\\lbrace(?![a-zA-Z])", r"\\{"), (r"\\rbrace(?![a-zA-Z])", r"\\}"),
-    (r"\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-zA-Z])", r"\\text{ degrees}"),
-    (r"\*\*(?=\s*[\d({a-zA-Z\\-])(?<=[\w)}]\*\*)", "^"),  # Python's power
-    (r"\*\*|__|`", ""),  # Markdown
-    (r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|mbox|mathrm|mathbf|mathit|operatorname)\s*(?=\{)",
-     r"\\text"),
-    (r"\\[$£€]|[$£€]|\\[()\[\]](?!\s*\d+(?:pt|em))", ""),  # math mode and currency
+TIMES = {"hundred": "10^{2}", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}",
+          "trillion": "10^{12}", "dozen": "12"}  # fmt: skip
+_FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt"
+_LETTERS = "infty|pi|alpha|beta|gamma|theta|lambda|phi|omega"
+_ARGUMENT = r"\s*(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-zA-Z]+|[a-zA-Z\d])"
+_GAP = r"(?:\{,\}|,\\!|\\[,!]|')\s*"  # between thousands
+
+
+def _in_braces(match: re.Match[str]) -> str:
+    command, *arguments = match.groups()
+    return command + "".join(a if a.startswith("{") else f"{{{a}}}" for a in arguments)
+
+
+def _repeating(match: re.Match[str]) -> str:
+    whole, fixed, repeated = match.groups()
+    value = Fraction(f"{whole}.{fixed}0")
+    value += Fraction(int(repeated), 10 ** len(fixed) * (10 ** len(repeated) - 1))
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _nfkc(match: re.Match[str]) -> str:
+    return unicodedata.normalize("NFKC", match[0]).replace("−", "-")
+
+
+_REWRITES = [(re.compile(pattern, re.DOTALL), new) for pattern, new in (
+    (r"[½⅓¼¾⅔⅕-⅞]", lambda m: re.sub("(.+)⁄(.+)", r"\\frac{\1}{\2}", _nfkc(m))),
+    (r"[⁰¹²³⁴-⁹⁻]+", lambda m: f"^{{{_nfkc(m)}}}"),
+    (r"[Α-Ωα-ω]", lambda m: f"\\{unicodedata.name(m[0]).split()[-1].lower()} "),
+    (r".+", _nfkc),  # full-width digits and the like
+    # numbers: thousands, repeating decimals, powers of ten, mixed, millions
+    (rf"(?<![\d.])\d{{1,3}}(?:{_GAP}\d{{3}})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),
+    (r"^\d{1,3}(?: \d{3})+$", lambda m: m[0].replace(" ", "")),
+    (r"(?<=\d)\.(?=[/\s])", ""),
+    (r"(\d+)\.(\d*)\\(?:overline|bar|dot)\s*\{?\s*(\d+)\s*\}?", _repeating),
+    (r"(?<=\d)[eE]([+-]?\d+)(?!\w)", r"\\times 10^{\1}"),
+    (r"(?<![\w.])(\d+)\s+(\d+)/(\d+)(?![\w.])", r"\1\\frac{\2}{\3}"),
+    (r"(?<![\w.}^)])(\d+)\s*/\s*(\d+)(?![\d.])", r"\\frac{\1}{\2}"),
+    (r"\.{3,}", r"\\dots "),
+    (rf"(?<=[\d}}])\s*(?:\\text\s*\{{)?\s*({'|'.join(TIMES)})s?\s*(?:\}}|(?=[^a-z}}]|$))",
+     lambda m: rf"\times {TIMES[m[1]]}"),
+    # commands in one spelling, no dress
+    (r"\\(?:left|right)\s*\.", ""), (r"\\([a-zA-Z]+)", lambda m: _COMMANDS.get(m[1], m[0])),
+    (r"\\h?v?phantom\s*(?:\{[^{}]*\}|\S)|\\hspace\s*\{[^{}]*\}", ""),
+    (r"(\\\\)\s*\[-?[\d.]+\s*[a-z]{2}\]", r"\1"),  # row spacing
+    (r"(?<!\\)\\[!,;:> ]|~", " "), (r"\\_", "_"), (r"\\not\s*=", r"\\ne "),
+    (r"\*\*(?=\()", "^"), (r"(?<=[\w)}])\s*\*\*\s*(-?\w+)", r"^{\1}"), (r"\*\*|`|__", ""),
+    (r"\\\{\s*\\\}", r"\\emptyset "), (r"\^\s*\{\s*\\circ\s*\}", r"^\\circ "),
+    (r"\^\s*(?=\\text)", ""), (r"\^\s*(\\frac\s*\{[^{}]*\}\s*\{[^{}]*\})", r"^{\1}"),
+    # letters and functions, in any dress
+    (r"\\(?:Bbb|mathbb)\s*([A-Z])", r"\\mathbb{\1}"),
+    (rf"\\text\s*\{{\s*({_FUNCTIONS}|{_LETTERS})\s*\}}", r"\\\1 "),
+    (r"\\(?:text|hat|vec)\s*\{\s*([a-zA-Z])\s*\}", r" \1"),
+    (rf"(?<![\\a-zA-Z])({_FUNCTIONS}|{_LETTERS})(?![a-zA-Z])", r"\\\1"),
+    (r"(?<![\\a-zA-Z])inf(?:inity)?(?![a-zA-Z])", r"\\infty "),
+    (r"(?<![\\a-zA-Z])abs\s*\(([^()]*)\)", r"|\1|"), (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
+    (r"\\text\s*\{([^{}]+?)[\s,]+(and|or)\s*\}", r"\\text{\1} \\text{\2}"),
+    # arguments in braces
+    (rf"(\\(?:frac|binom)){_ARGUMENT}{_ARGUMENT}", _in_braces),
+    (r"(\\sqrt(?:\[\d+\])?)\s*(\d+)", r"\1{\2}"), (rf"(\\sqrt(?:\[\d+\])?){_ARGUMENT}", _in_braces),
+    (r"\{([^{}]+)\\choose([^{}]+)\}", r"\\binom{\1}{\2}"),
+    # matrices, columns and cases
+    (r"[\[(]\s*\\begin\{array\}(?:\{[^{}]*\})?(.*?)\\end\{array\}\s*[\])]",
+     r"\\begin{pmatrix}\1\\end{pmatrix}"),
+    (r"\{bmatrix\}", "{pmatrix}"),
+    (r"\\begin\{pmatrix\}([^&]*?\\\\[^&]*?)(?:\\\\\s*)?\\end\{pmatrix\}",
+     lambda m: f"({m[1].replace(chr(92) * 2, ',')})"),
+    (r"\\begin\{(?:cases|aligned)\}([^&]*?)\\end\{(?:cases|aligned)\}",
+     lambda m: m[1].replace(r"\\", ",")),
+    (r"^\(([^()=]*)\)\s*=\s*\(([^()]*)\)$", lambda m: ", ".join(
+        map("=".join, zip(m[1].split(","), m[2].split(","), strict=False)))),
+    # money, percent, mathematics' marks, spaces
+    (r"^\s*\$\$?([^$]*)\$\$?\.?\s*$", r"\1"), (r"\\[()\[\]]", ""),
+    (r"\\text\{\s*\\?%\s*\}|\\?%", r"\\%"),
+    (r"^\s*([-+]?)\s*\\?\$\s*([\d.,]+)\s*$", r"\1\2 \\text{dollar}"), (r"\\?[$£€]", ""),
+    (r"\s+(?=[_^])", ""), (r"\s+", " "), (r"([_^])(\d) ", r"\1{\2} "),
 )]  # fmt: skip
-_TEXT = re.compile(r"\\text\{([^{}]*)\}")
-_UNIT_NAMES = {
-    "centimeters": "cm", "centimetres": "cm", "meters": "m", "metres": "m", "kilometers": "km",
-    "inches": "in", "feet": "ft", "hours": "h", "minutes": "min", "seconds": "s", "degrees": "deg",
-    "kilograms": "kg", "grams": "g",
-}  # fmt: skip
-_KNOWN_UNITS = {*_UNIT_NAMES.values(), "mm", "cents", "dollars", "miles", "days", "weeks", "years"}
-
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
-_PLAIN = rf"[+-]?\s*(?:{_DIGITS}(?:\.\d*)?|\.\d+)"
-_DECIMAL = re.compile(
-    rf"({_PLAIN})(?:\s*(?:[eE]|(?:\\times|\\cdot|\*)\s*10\s*\^\s*)\{{?\s*([+-]?\d+)\s*\}}?)?"
-)
-_POWER_OF_TEN = re.compile(r"([+-]?)10\s*\^\s*\{?\s*([+-]?\d+)\s*\}?")
-_RATIO = re.compile(
-    rf"([+-]?)\s*(?:\\frac\s*\{{\s*({_PLAIN})\s*\}}\s*\{{\s*({_PLAIN})\s*\}}"
-    rf"|\\frac\s*(\d)\s*(\d)|\(?({_PLAIN})\)?\s*/\s*\(?({_PLAIN})\)?)"
-)
-_WITH_UNIT = re.compile(
-    r"(.*?[\d})])\s*(\\text\{[^{}]*\}|[a-zA-Z]{2,}\.?(?:\s[a-zA-Z]+\.?)*|[a-zA-Z]\b)"
-    r"(?:\s*\^\s*\{?[23]\}?)?$"
-)
-_MIXED = re.compile(r"([+-]?\d+)(?:\s*(?=\\frac)|\s+(?=\d+/))(\S.*)")
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number as it was written."""
-
-    value: Fraction
-    decimal: bool  # written with a decimal point or a power of ten, so perhaps rounded
-    percent: bool
-    unit: str  # canonical where known, "" if there is none
+_TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)")
 
 
 def clean(text: str) -> str:
-    """``text`` without mathematics' dress: unicode signs, math mode, spacing commands, Markdown,
-    a full stop at the end. Braces and ``\\text{}`` stay."""
-    for sign, latex in _UNICODE.items():
-        text = text.replace(sign, latex)
-    text = unicodedata.normalize("NFKC", text)  # full-width digits and the like
+    """``text`` without mathematics' dress, each thing in one spelling."""
+    text = text.strip().rstrip(".")
+    while text[:1] == "{" and r"\choose" not in text and depths(text).index(0) == len(text) - 1:
+        text = text[1:-1].strip()
+    for sign, latex in _SIGNS.items():
+        text = text.replace(sign, latex.replace("~", " "))
     for pattern, new in _REWRITES:
         text = pattern.sub(new, text)
-    text = " ".join(text.split())
-    while text.endswith((".", "。", ",", ";", ":")):
+    if not _TRIGONOMETRY.search(text):
+        text = text.replace(r"^\circ", r"\text{deg}")
+    text = text.strip().removeprefix(r"\approx").strip()
+    while text.endswith((".", "。", ",", ";", ":", "\\")):
         text = text[:-1].rstrip()
     return text
 
 
 def compact(text: str) -> str:
-    """The normal form for comparing texts: no spaces, no ``\\text`` wrappers."""
-    return "".join(_TEXT.sub(r"\1", text).split())
+    """The normal form for comparing texts; of spaces, only those between digits are left."""
+    text = re.sub(r"(?<=\d) +(?=\d)", "\0", TEXT.sub(r"\1", text))
+    return re.sub(r"\{(\w)\}", r"\1", "".join(text.split()))
 
 
-def split_unit(text: str) -> tuple[str, str]:
-    """``(rest, unit)`` of a cleaned text that begins like a number; a unit's power is dropped."""
-    head = _WITH_UNIT.match(text)
-    if not head or re.search(r"\\text\{", head[1]) and not head[2].startswith("\\text"):
-        return text, ""
-    bare = not head[2].startswith("\\text")
-    unit = _TEXT.sub(r"\1", head[2]).strip(" .").casefold()
-    if bare and len(unit) == 1:  # "5 m" may be metres or five m
-        return text, ""
-    unit = re.sub(r"^(square|cubic|sq\.?)\s+", "", unit)
-    plural = _UNIT_NAMES.get(unit) or _UNIT_NAMES.get(unit + "s") or _UNIT_NAMES.get(unit + "es")
-    return head[1].strip(), plural or (unit if unit in _KNOWN_UNITS else unit.rstrip("s"))
-
-
-def units_agree(one: str, other: str) -> bool:
-    """False only if both units are known and differ: 5 cm is not 5 m, but it is 5."""
-    known = one in _KNOWN_UNITS and other in _KNOWN_UNITS
-    return not known or one == other
-
-
-def read_number(text: str) -> Number | None:
-    """The number that a cleaned text is, or None if it is something else (or too long to read).
-
-    Reads integers, decimals, thousands, 4.2e6, 3 \\times 10^5, fractions and mixed numbers of
-    them, each with a percent sign or a unit.
-    """
-    body, unit = split_unit(text)
-    percent = unit in ("percent", "per cent", "%", "\\%")
-    stripped = re.sub(r"\s*\\?%$", "", body)
-    percent = percent or stripped != body
-    body = stripped.strip()
-    while body.startswith("{") and body.endswith("}") and "{" not in body[1:]:
-        body = body[1:-1].strip()
-    found = _value(body)
-    if found is None:
-        return None
-    return Number(*found, percent=percent, unit="" if percent else unit)
-
-
-def _value(body: str) -> tuple[Fraction, bool] | None:
-    if len(body) > LONGEST_NUMBER:
-        return None
-    if ten := _POWER_OF_TEN.fullmatch(body):
-        return _scale(Fraction(-1 if ten[1] == "-" else 1), ten[2], True)
-    if plain := _DECIMAL.fullmatch(body):
-        digits = plain[1].replace(",", "").replace(" ", "")
-        decimal = "." in digits or plain[2] is not None
-        return _scale(Fraction(digits.rstrip(".")), plain[2] or "0", decimal)
-    if ratio := _RATIO.fullmatch(body):
-        sign, *parts = ratio.groups()
-        top, bottom = [Fraction(p.replace(",", "").replace(" ", "").rstrip("."))
-                       for p in parts if p is not None]
-        if not bottom:
-            return None
-        return (-top if sign == "-" else top) / bottom, False
-    if mixed := _MIXED.fullmatch(body):
-        part = _value(mixed[2].strip())
-        if part and 0 < part[0] < 1 and _RATIO.fullmatch(mixed[2].strip()):
-            whole = Fraction(mixed[1])
-            return whole + (-part[0] if mixed[1].startswith("-") else part[0]), False
-    return None
-
-
-def _scale(value: Fraction, power: str, decimal: bool) -> tuple[Fraction, bool] | None:
-    if len(power) > 4 or abs(int(power)) > LONGEST_NUMBER:
-        return None
-    exact = value * Fraction(10) ** int(power)
-    return exact, decimal and exact.denominator != 1
-
-
-def word(text: str) -> str | None:
-    """The word or words a cleaned text is, in normal form, or None if it reads as mathematics.
-
-    Two or more letters without an operator are a word: "Noel" is not a product of letters.
-    """
-    plain = _TEXT.sub(r" \1 ", text).strip(" .")
-    if "\\" in plain or not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[\s'’,.-])*", plain):
-        return None
-    if not re.search(r"[^\W\d_]{2,}", plain) or plain.casefold() in ("pi", "inf", "infinity"):
-        return None
-    return "".join(c for c in plain.casefold() if c.isalpha())
-
-
-def choice(text: str) -> tuple[str, str] | None:
-    """``(letter, rest)`` of an answer to a multiple-choice question such as ``\\text{(D) }12``."""
-    plain = " ".join(_TEXT.sub(r" \1 ", text).split())
-    found = re.fullmatch(r"\(\s*([A-Ea-e])\s*\)\s*(.*)|([A-E])(?:[.:)]\s*(.*))?", plain)
-    if not found:
-        return None
-    return (found[1] or found[3]).upper(), (found[2] or found[4] or "").strip()
+def depths(text: str) -> list[int]:
+    """How many brackets are open behind each character, and 0 behind the end."""
+    return [*accumulate((c in "([{") - (c in ")]}") for c in text), 0]

@@ -1,46 +1,55 @@
-"""Symbolic equality of two answers, behind guards: size bounds, and processes that can be killed.
+"""Symbolic equality of two answers with math-verify's parser and sympy, in processes that may die.
 
 A completion may say ``10^{10^{10}}``. Evaluating that takes all memory and hangs the interpreter,
-with the lock held that a thread or a signal handler would need; so nothing is evaluated in the
-process that trains. What :func:`too_big` can see is refused at once; everything else goes to one of
-a few worker processes (:mod:`paperlib.tasks.symbolic_worker`), which the kernel ends when a request
-takes too long. Any thread may ask; no signal, timer or handler of the caller's is touched.
+with the lock held that a thread or a signal handler would need. So nothing is evaluated in the
+process that trains: what would be huge is refused, and worker processes compare the rest, of which
+the kernel ends one that takes more than :data:`CPU_SECONDS` of processor time (time on the wall is
+also used up by what else runs). Any thread may ask; no signal or timer of the caller's is touched.
 """
 
 from __future__ import annotations
 
 import atexit
 import json
+import math
 import os
 import queue
 import re
+import resource
 import select
+import signal
 import subprocess
 import sys
-import threading
 import warnings
 from collections import Counter
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from paperlib.environment import available_cores
 
-LONGEST_TEXT = 1000  # characters; the longest gold of the test sets has 224
-DEEPEST_NESTING = 30
-LARGEST_EXPONENT = 10_000
-LARGEST_POWER_OF_SUM = 100  # (a + b)^n, which a simplifier may expand
-LARGEST_FACTORIAL = 5_000
-LARGEST_BINOMIAL = 10_000
-LARGEST_BOUND = 1_000  # of sums and products
-WALL_SECONDS = 60.0  # the kernel's limit on processor time comes first, unless a worker is stuck
-CACHED_PAIRS = 100_000
+CPU_SECONDS = 1.5
+MEMORY_BYTES = 3 * 2**30
+WALL_SECONDS = 60.0  # the limit on processor time comes first, unless a worker is stuck
+LONGEST_TEXT = 500  # characters; the longest gold of the test sets has 224
+LARGEST = 20_000  # digits of a number
+# What is read as mathematics: a text with another command, or with words, only equals itself.
+_KNOWN = set(
+    "frac binom sqrt sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln exp pi "
+    "infty cdot times div pm cup cap setminus emptyset mathbb le ge ne in lfloor rfloor lceil "
+    "rceil begin end max min sum prod int circ alpha beta gamma delta epsilon varepsilon zeta eta "
+    "theta kappa lambda mu nu xi rho sigma tau phi varphi chi psi omega hbar ell Delta Omega Gamma "
+    "Phi".split()
+)
+_WORDS = re.compile(r"'|\d\s+\d|(?<![\\a-zA-Z{])[a-zA-Z]{4,}|!\s*!|[;@#$]|(?:[({]\s*){10}")
+_EVALUATED_BY_THE_PARSER = re.compile(r"\\(?:binom|Gamma|max|min).*(?:\d{5}|[\^!])", re.DOTALL)
 
 failures: Counter[str] = Counter()  # verdicts that are "wrong" for a technical reason, by reason
 
 
 def equivalent(gold: str, answer: str) -> bool:
-    """Whether two cleaned LaTeX expressions are mathematically equal, as far as math-verify knows.
+    """Whether two cleaned LaTeX expressions are mathematically equal, as far as can be told.
 
     What is too big, takes too long, or breaks the library is not equal; it is counted in
     :data:`failures` and said once.
@@ -48,156 +57,140 @@ def equivalent(gold: str, answer: str) -> bool:
     verdict = _verdict(gold, answer)
     if verdict in ("1", "0"):
         return verdict == "1"
-    reason = verdict.removeprefix("error: ")
-    failures[reason] += 1
-    if failures[reason] == 1:
+    failures[verdict] += 1
+    if failures[verdict] == 1:
         warnings.warn(
-            f"an answer counts as wrong because it could not be compared ({reason}): "
+            f"an answer counts as wrong because it could not be compared ({verdict}): "
             f"{answer[:80]!r}; further ones are only counted", RuntimeWarning, stacklevel=2,
         )
     return False
 
 
-@lru_cache(CACHED_PAIRS)
+@lru_cache(100_000)
 def _verdict(gold: str, answer: str) -> str:
-    if why := too_big(answer):
-        return f"error: {why}"
-    return _pool().ask(gold, answer)
-
-
-def too_big(text: str) -> str | None:
-    """Why an expression must not be evaluated, or None. Looks at the text alone."""
-    if len(text) > LONGEST_TEXT:
+    if max(len(gold), len(answer)) > LONGEST_TEXT:
         return f"more than {LONGEST_TEXT} characters"
-    depth = deepest = 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
-        deepest = max(deepest, depth)
-    if deepest > DEEPEST_NESTING:
-        return "deep nesting"
-    if re.search(r"\d{300}", text):
-        return "a number of more than 300 digits"
-    if _exponents_too_big(text):
-        return "a huge power"
-    for argument in re.findall(r"(\d+|[)}])\s*!", text):
-        if not argument.isdigit() or len(argument) > 5 or int(argument) > LARGEST_FACTORIAL:
-            if argument.isdigit() or not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", text)):
-                return "a huge factorial"
-    if re.search(r"!\s*!|!\s*[)}]+\s*!", text):
-        return "a factorial of a factorial"
-    if re.search(r"\\[dt]?binom|\\choose", text):
-        if "^" in text or any(len(n) > 5 or int(n) > LARGEST_BINOMIAL
-                              for n in re.findall(r"\d+", text)):
-            return "a huge binomial"
-    if re.search(r"\\(?:sum|prod|int|lim|big|iint)", text):
-        if any(len(n) > 4 or int(n) > LARGEST_BOUND for n in re.findall(r"\d+", text)):
-            return "a huge sum, product or integral"
-    roots = re.findall(r"\\sqrt\s*\[\s*(\d+)", text)
-    if any(len(n) > 3 for n in roots):
-        return "a huge root"
-    return None
+    for text in (gold, answer):
+        if _WORDS.search(text) or not _KNOWN.issuperset(re.findall(r"\\([a-zA-Z]+)", text)):
+            return "0"
+    return _ask(gold, answer)
 
 
-def _exponents_too_big(text: str) -> bool:
-    for power in re.finditer(r"\^|\*\*", text):
-        exponent = _argument(text, power.end())
-        base = text[: power.start()].rstrip()
-        if "!" in exponent and not re.search(r"[a-zA-Z]", exponent):
-            return True
-        if len(re.findall(r"\^|\*\*", exponent)) > 1:
-            return True  # a tower of three
-        sizes = [float(n) if len(n) < 300 else float("inf")
-                 for n in re.findall(r"\d+(?:\.\d+)?", exponent)]
-        if re.search(r"\^|\*\*", exponent) and sizes:
-            # a tower of two: its exponent is at least this power of its own numbers
-            if not re.search(r"[a-zA-Z]", exponent) and len(sizes) > 1:
-                top = sizes[-1]
-                if top > 50 or max(sizes[:-1]) ** top > LARGEST_EXPONENT:
-                    return True
-        if any(size > LARGEST_EXPONENT for size in sizes):
-            return True
-        if base.endswith((")", "}", "]")) and any(s > LARGEST_POWER_OF_SUM for s in sizes):
-            if re.search(r"[a-zA-Z]", base[max(0, len(base) - 60):]):
-                return True
-    return False
+def close(gold: Any, answer: Any, rounded: bool) -> bool:
+    """Two numbers: equal, or, where one may be rounded, to six digits."""
+    return bool(gold == answer or rounded and abs(gold - answer) <= 1e-6 * abs(gold))
 
 
-def _argument(text: str, start: int) -> str:
-    """The exponent that begins at ``start``: a group in braces or brackets, or one number or sign;
-    and, where another power follows, that power too (``10**10**10``)."""
-    rest = text[start:].lstrip()
-    if not rest:
-        return ""
-    if rest[0] in "{(":
-        depth = end = 0
-        for end, character in enumerate(rest):  # noqa: B007 - the index is what is wanted
-            depth += (character in "({[") - (character in ")}]")
-            if depth == 0:
-                break
-        end += 1
-    else:
-        end = re.match(r"[+-]?(?:\d+(?:\.\d+)?|\\?[a-zA-Z]+|.)", rest).end()
-    after = rest[end:].lstrip()
-    if after.startswith(("^", "**")):
-        further = _argument(rest, len(rest) - len(after) + (1 if after[0] == "^" else 2))
-        return f"{rest[:end]}^{further}"
-    return rest[:end]
+def same(gold: str, answer: str) -> bool:
+    """Whether two cleaned LaTeX expressions are equal; False if one cannot be parsed."""
+    from sympy import Expr, MatrixBase, Set
+    from sympy.logic.boolalg import Boolean
+
+    one, other = _parse(gold), _parse(answer)
+    if isinstance(one, Boolean) and isinstance(other, Boolean):
+        return _relations_equal(one, other)
+    one = one.as_set() if isinstance(one, Boolean) and isinstance(other, Set) else one
+    other = other.as_set() if isinstance(other, Boolean) and isinstance(one, Set) else other
+    if isinstance(one, Set) and isinstance(other, Set):
+        return one == other or one.symmetric_difference(other).is_empty is True
+    if isinstance(one, MatrixBase) and isinstance(other, MatrixBase):
+        return one.shape == other.shape and all(map(_equal, one.flat(), other.flat()))
+    if not (isinstance(one, Expr) and isinstance(other, Expr)):
+        return False
+    if _equal(one, other):
+        return True
+    numbers = "." in gold + answer and one.is_real and other.is_real and (one - other).is_number
+    return bool(numbers) and close(one.evalf(20), other.evalf(20), not one.is_integer)
 
 
-class Workers:
-    """At most ``limit`` worker processes, started when they are needed."""
+def _parse(text: str) -> Any:
+    """A sympy object with exact numbers in place of decimals, or None."""
+    import sympy
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 
-    def __init__(self, limit: int) -> None:
-        self.owner = os.getpid()
-        self._free: queue.LifoQueue[subprocess.Popen | None] = queue.LifoQueue()
-        for _ in range(limit):
-            self._free.put(None)
+    if _EVALUATED_BY_THE_PARSER.search(text):
+        raise OverflowError("a huge number")
+    config = ConversionConfig(lowercase_symbols=False)
+    try:
+        found = latex2sympy(text, None, True, True, None, config)  # real symbols, degrees
+    except Exception:  # noqa: BLE001 - whatever a parser raises on model text
+        return None
+    if isinstance(found, sympy.Basic):
+        _check_size(found)
+        exact = {number: sympy.Rational(str(number)) for number in found.atoms(sympy.Float)}
+        return found.xreplace({**exact, sympy.Symbol("i", real=True): sympy.I})
+    return found
 
-    def ask(self, gold: str, answer: str) -> str:
-        """``1``, ``0`` or ``error: <why>``; waits for a free worker."""
-        worker = self._free.get()
+
+def _check_size(expression: Any) -> float:
+    """An upper estimate of the digits a value would have; refuses what must not be evaluated."""
+    import sympy
+
+    if isinstance(expression, sympy.Rational):
+        return math.log10(max(2, abs(expression.p), expression.q))
+    sizes = [_check_size(argument) for argument in expression.args]
+    size = sum(sizes) if isinstance(expression, sympy.Mul) else max(sizes, default=0) + 1
+    if isinstance(expression, (sympy.Pow, sympy.exp, sympy.factorial)):
+        argument = expression.args[-1]
+        times = abs(complex(argument.evalf(3))) if argument.is_number else 10
+        size = times * (math.log10(times + 1) if len(sizes) == 1 else sizes[0])
+        if isinstance(expression, sympy.Pow) and expression.base.is_Add and times > 100:
+            size *= 100 if expression.base.free_symbols else 1  # it may be expanded
+    if isinstance(expression, (sympy.Sum, sympy.Product)):
+        size = 10 ** (2 * min(max(sizes), 9))
+    if size > LARGEST:
+        raise OverflowError("a huge number")
+    return size
+
+
+def _relations_equal(one: Any, other: Any) -> bool:
+    """Equations up to a factor; inequalities up to a positive one, or by their solutions."""
+    from sympy import Eq, Ge, Gt, Ne, simplify
+
+    one, other = (r.reversed if isinstance(r, Ge | Gt) else r for r in (one, other))
+    if type(one) is type(other) and hasattr(one, "lhs"):
+        with suppress(TypeError):  # sides that are sets or tuples
+            ratio = simplify((one.lhs - one.rhs) / (other.lhs - other.rhs))
+            if ratio.is_number and ratio.is_finite and ratio != 0:
+                return isinstance(one, Eq | Ne) or bool(ratio > 0)
+    if isinstance(one, Eq) or isinstance(other, Eq) or len(one.free_symbols) != 1:
+        return False
+    return one.free_symbols == other.free_symbols and one.as_set() == other.as_set()
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Two expressions: rational numbers exactly, others by many digits and then by a proof."""
+    import sympy
+
+    difference = (one - other).doit()
+    if difference.has(sympy.nan, sympy.zoo, sympy.oo):
+        return bool(one == other)
+    if difference.is_Rational:
+        return difference == 0
+    symbols = sorted(difference.free_symbols, key=str)
+    point = {symbol: sympy.Rational(7 + 4 * i, 5 + i) for i, symbol in enumerate(symbols)}
+    if not abs(difference.subs(point).evalf(20, maxn=100)) < sympy.Float("1e-15"):
+        return False
+    return sympy.simplify(difference) == 0 or difference.equals(0) is True
+
+
+def serve() -> None:
+    """A worker: reads JSON lines ``[gold, answer]``, answers ``1``, ``0`` or why it cannot tell."""
+    with suppress(ValueError, OSError):  # a system without this limit has the time limit still
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    verdicts, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no verdict
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's affair
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # the timer below ends the process
+    same("1", "x")  # loads sympy before the clock runs
+    print("ready", file=verdicts, flush=True)
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
         try:
-            if worker is None or worker.poll() is not None:
-                worker = _start()
-            with suppress(BrokenPipeError):
-                worker.stdin.write(json.dumps([gold, answer]) + "\n")
-                worker.stdin.flush()
-            if not select.select([worker.stdout], [], [], WALL_SECONDS)[0]:
-                worker.kill()
-            line = worker.stdout.readline().strip()
-            if not line:
-                worker.kill()
-                worker.wait()
-            return line or "error: the process that compares answers was killed"
-        finally:
-            self._free.put(worker)
-
-    def stop(self) -> None:
-        """Kill the workers that are free."""
-        with suppress(queue.Empty):
-            while True:
-                worker = self._free.get_nowait()
-                if worker is not None and worker.poll() is None:
-                    worker.kill()
-                    worker.wait()
-
-
-def _start() -> subprocess.Popen:
-    root = str(Path(__file__).parents[2])
-    path = os.pathsep.join([root, *(p for p in sys.path if p)])
-    worker = subprocess.Popen(
-        [sys.executable, "-c", "from paperlib.tasks.symbolic_worker import main; main()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},  # nothing of the folder's
-    )
-    if worker.stdout.readline().strip() != "ready":
-        worker.kill()
-        raise RuntimeError("the process that compares answers did not start; is math-verify there?")
-    return worker
-
-
-_lock = threading.Lock()
-_workers: Workers | None = None
+            verdict = str(int(same(*json.loads(line))))
+        except Exception as error:  # noqa: BLE001 - anything a library may raise on model text
+            verdict = str(error) if isinstance(error, OverflowError) else type(error).__name__
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(verdict, file=verdicts, flush=True)
 
 
 def worker_count() -> int:
@@ -205,15 +198,57 @@ def worker_count() -> int:
     return max(1, min(16, available_cores()))
 
 
-def _pool() -> Workers:
-    global _workers
-    with _lock:
-        if _workers is None or _workers.owner != os.getpid():  # a fork must not share pipes
-            _workers = Workers(worker_count())
-        return _workers
+_free: queue.LifoQueue[subprocess.Popen | None]  # a worker, or None for one not yet started
+
+
+def _forget_workers() -> None:
+    global _free
+    _free = queue.LifoQueue()
+    for _ in range(worker_count()):
+        _free.put(None)
+
+
+_forget_workers()
+os.register_at_fork(after_in_child=_forget_workers)  # a fork must not share pipes
 
 
 @atexit.register
-def _stop() -> None:
-    if _workers is not None and _workers.owner == os.getpid():
-        _workers.stop()
+def stop_workers() -> None:
+    """End the workers that are free; the next question starts new ones."""
+    workers = list(_free.queue)
+    _forget_workers()
+    for worker in filter(None, workers):
+        worker.kill()
+        worker.wait()
+
+
+def _ask(gold: str, answer: str) -> str:
+    free = _free
+    worker = free.get()  # waits for one
+    try:
+        if worker is None or worker.poll() is not None:
+            worker = _start()
+        with suppress(BrokenPipeError):
+            worker.stdin.write(json.dumps([gold, answer]) + "\n")
+            worker.stdin.flush()
+        answered = select.select([worker.stdout], [], [], WALL_SECONDS)[0]
+        verdict = worker.stdout.readline().strip() if answered else ""
+        if not verdict:
+            worker.kill()
+            worker.wait()
+        return verdict or "it took too long or too much memory"
+    finally:
+        free.put(worker)
+
+
+def _start() -> subprocess.Popen:
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *(p for p in sys.path if p)])
+    worker = subprocess.Popen(
+        [sys.executable, "-c", "from paperlib.tasks.symbolic import serve; serve()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},  # nothing of the folder's
+    )
+    if worker.stdout.readline().strip() != "ready":
+        worker.kill()
+        raise RuntimeError("the process that compares answers did not start; is math-verify there?")
+    return worker

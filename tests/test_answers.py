@@ -1,0 +1,132 @@
+"""Which answers are equal: every kind of spelling, number and collection, with its near misses."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paperlib.tasks import symbolic
+from paperlib.tasks.answers import equal
+from paperlib.tasks.grading import grade, grade_all
+from paperlib.tasks.normal_form import clean
+from paperlib.tasks.units import counted, split_unit, unit_of
+
+with (Path(__file__).parent / "answers.tsv").open(encoding="utf-8") as file:
+    # right, wrong, or refused: right for a reader, but not seen
+    PAIRS = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+RIGHT = [(row["gold"], row["answer"]) for row in PAIRS if row["verdict"] == "right"]
+NUMBERS = st.one_of(
+    st.integers(-2000, 2000).map(str),
+    st.decimals(-99, 99, places=2, allow_nan=False).map(str),
+    st.tuples(st.integers(-30, 30), st.integers(2, 30)).map(
+        lambda f: rf"\frac{{{f[0]}}}{{{f[1]}}}"
+    ),
+)
+
+
+@pytest.mark.parametrize("verdict", ["right", "wrong", "refused"])
+def test_every_kind(verdict):
+    rows = [row for row in PAIRS if row["verdict"] == verdict]
+    verdicts = grade_all([f"\\boxed{{{row['answer']}}}" for row in rows], [r["gold"] for r in rows])
+    expected = verdict == "right"
+    other = [row for row, paid in zip(rows, verdicts, strict=True) if paid != expected]
+    assert len(rows) >= 10 and other == []
+
+
+def test_a_number_is_exact_and_a_decimal_has_six_digits():
+    assert equal("0.3333333", "1/3") and not equal("0.333333", "0.333334")
+    assert not equal("0.0000003", "0.0000004") and not equal("100000000", "99999999.9")
+    assert not equal("12345678901234567890", "12345678901234567891")
+    assert not equal(r"\frac{1}{1500!}", r"\frac{1}{1502!}")
+    assert equal(r"\frac{1}{1502!}", r"\frac{1}{1502 \cdot 1501!}")
+    for power in (100, 1000, 3000):
+        assert equal(f"2^{{{power}}}", f"4^{{{power // 2}}}")
+        assert not equal(f"2^{{{power}}}-1", f"2^{{{power}}}")
+    assert equal(r"\sqrt{2}", "1.414214") and not equal(r"\sqrt{2}", "1.4142")
+    assert not equal(r"\pi 10^{60}", r"\pi 10^{60}+1")
+
+
+def test_percentages_are_read_both_ways_and_only_where_a_sign_is_involved():
+    for answer in ("0.15", "15", r"15\%", r"15 \text{ percent}", "15 percent", r"\frac{3}{20}"):
+        assert equal(r"15\%", answer)
+    assert not equal("0.15", "15") and not equal("1500", r"15\%") and not equal(r"15\%", "1500")
+
+
+def test_units_are_a_closed_list_and_what_the_question_counts():
+    for text in ("m/s", "m s^{-1}", r"\text{m s^{-1}}", "meters per second", "mps"):
+        assert unit_of(text) == "m s^-1"
+    assert unit_of("square centimeters") == unit_of("cm^2") == unit_of("sq. cm") == "cm^2"
+    assert unit_of("mph") == unit_of("miles per hour") and unit_of("or more") == unit_of("xy") == ""
+    assert split_unit("5 m") == ("5", "m") and split_unit("5m") == ("5m", "")
+    question = "How many more wombats than red kangaroos are there?"
+    assert counted(question) == {"more", "wombat", "than"}
+    assert grade(r"\boxed{5 \text{ wombats}}", "5", question=question)
+    assert not grade(r"\boxed{5 \text{ wombats}}", "5")
+    both = grade_all([r"\boxed{5 wombats}"] * 2, ["5", "6"], questions=[question] * 2)
+    assert both == [True, False]
+    assert not grade(r"\boxed{2 \text{ dozen}}", "2")
+    assert grade(r"\boxed{2 \text{ dozen}}", "2", question="How many dozen eggs does she buy?")
+
+
+def test_most_pairs_need_no_symbolic_mathematics(monkeypatch):
+    monkeypatch.setattr(symbolic, "_ask", lambda *pair: pytest.fail(f"{pair} went to the workers"))
+    for gold, answer in (("72", "71"), ("72", "72.0"), ("1,250", "$1250"), ("7", "7 apples"),
+                         ("12", "1 2 3"), ("Leon", "Noel"), ("(1,2)", "(1,3)"), ("3, 5", "5, 3")):
+        equal(gold, answer)
+
+
+def test_normal_forms():
+    assert clean(r"$\dfrac{1}{2}$.") == r"\frac{1}{2}" == clean("½") == clean(r"\tfrac12")
+    assert clean(r"\left( 3,\, 4 \right)").replace(" ", "") == "(3,4)"
+    assert clean(r"10{,}000") == clean("10\u2009000") == clean(r"10\,000") == "10000"
+    assert clean(r"1\,2") == "1 2" and clean("3 1/4") == r"3\frac{1}{4}"
+    assert clean(r"\begin{bmatrix}1\\[4pt] 2\end{bmatrix}") == "(1, 2)"
+
+
+DRESS = st.sampled_from([
+    lambda t: f" {t} ", lambda t: rf"\,{t}\;", lambda t: f"{{{t}}}", lambda t: f"{t}.",
+    lambda t: f"${t}$", lambda t: rf"\boxed{{{t}}}", lambda t: rf"\displaystyle {t}",
+    lambda t: re.sub(r"(?<!\\left)\(", r"\\left(", re.sub(r"(?<!\\right)\)", r"\\right)", t)),
+])  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(PAIRS), DRESS)
+def test_dress_never_changes_a_verdict(pair, dress):
+    gold, answer = pair["gold"], pair["answer"]
+    plain = grade(f"\\boxed{{{answer}}}", gold)
+    assert grade(f"\\boxed{{{dress(answer)}}}", gold) == plain
+    assert grade(f"\\boxed{{{answer}}}", dress(gold)) == plain
+
+
+@settings(max_examples=60, deadline=None)
+@given(NUMBERS, NUMBERS)
+def test_numbers_are_equal_both_ways_or_not_at_all(one, other):
+    assert equal(one, one) and equal(one, other) == equal(other, one)
+
+
+@settings(max_examples=60, deadline=None)
+@given(NUMBERS, NUMBERS, st.sampled_from([
+    "apples", "cm", "m/s", "dollars", "million", "dozen", "or more", "squared", "halves", "x", "xy",
+    "pi", "or", "and a half", "percent", "degrees", "thousand", "sqrt(2)", "i", "!", "e", "kg m",
+]), st.booleans())  # fmt: skip
+def test_a_wrong_number_never_becomes_right_by_a_word_behind_it(gold, number, word, dressed):
+    answer = rf"{number} \text{{ {word}}}" if dressed else f"{number} {word}"
+    if grade(f"\\boxed{{{answer}}}", gold):
+        scale = {"million": 10**6, "thousand": 1000, "dozen": 12, "percent": 0.01}.get(word, 1)
+        assert equal(gold, number) or equal(gold, f"{number}*{scale}") or number in ("0", "0.00")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(RIGHT), st.sampled_from(RIGHT))
+def test_one_of_two_answers_is_no_answer(pair, other):
+    """A shotgun of answers earns nothing where one of them is right."""
+    (gold, answer), (rival, _) = pair, other
+    separate = [separator for separator in (" or ", ", ", "; ") if separator.strip() not in gold]
+    if separate and not equal(gold, rival) and gold.count("or") == 0:
+        assert not grade(f"\\boxed{{{answer}{separate[0]}{rival}}}", gold)
