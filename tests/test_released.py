@@ -75,6 +75,24 @@ def test_equality_is_of_strings():
     assert released.correctness("<answer>29.0</answer>", "29") == 0.0
 
 
+def test_no_term_compares_on_its_own(monkeypatch):
+    asked = []
+
+    def grade_all(completions, golds, mode):
+        asked.append((completions, golds, mode))
+        return [False] * len(golds)
+
+    monkeypatch.setattr("paperlib.tasks.grading.grade_all", grade_all)
+    one = Rollouts(
+        step=1, num_generations=1, problem_ids=["p"], questions=["q"], golds=[""],
+        completions=[""], lengths=np.zeros(1, int), truncated=np.ones(1, bool),
+        accuracy=np.zeros(1), max_completion_length=8,
+    )  # fmt: skip
+    assert call_term(Correctness("string"), one).tolist() == [0.0]
+    assert call_term(CosineLength.released(), one).tolist() == [-1.0]
+    assert asked == [([""], [""], "strict")] * 2
+
+
 def test_xmlcount_without_final_newline_counts_the_whole_text():
     head, tail = "<reasoning>\n", "\n</reasoning>\n<answer>\n7\n</answer>"
     text = head + "x" * (390 - len(head) - len(tail)) + tail

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 
-from paperlib.tasks.grading import strict_answer
+from paperlib.tasks.grading import grade, strict_answer
 
 _SOFT = re.compile(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>")
 _STRICT = re.compile(r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$")
@@ -39,7 +39,7 @@ def reasoning_text(completion: str) -> str:
 
 def correctness(completion: str, gold: str) -> float:
     """1.0 if the answer text equals the gold as a string, else 0.0."""
-    return float(answer_text(completion) == gold)
+    return float(grade(completion, gold, "strict"))
 
 
 def integer(completion: str) -> float:
