@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,14 @@ from paperlib.environment import ROOT
 from paperlib.errors import UserError
 from paperlib.tasks import catalogue
 from paperlib.tasks.catalogue import FOLDER
-from paperlib.tasks.data import Problem, load_problems, missing, problem_count, report
+from paperlib.tasks.data import (
+    Problem,
+    check_problems,
+    load_problems,
+    missing,
+    problem_count,
+    report,
+)
 from paperlib.tasks.data_report import (
     digest,
     duplicates,
@@ -144,8 +152,8 @@ def test_lines_end_in_newlines_only(fresh, tmp_path):
 @pytest.mark.parametrize(
     ("answer", "gold"),
     [
-        (["9.6"], "9.6"), ("['9.6']", "9.6"), ('["9.6"]', "9.6"), (["a", "b"], "a"),
-        ("['\\\\frac{1}{2}', '0.5']", "\\frac{1}{2}"), ("['\\frac{1}{2}']", "\\frac{1}{2}"),
+        (["9.6"], "9.6"), ("['9.6']", "9.6"), ('["9.6"]', "9.6"), ([7], "7"),
+        ("['\\\\frac{1}{2}']", "\\frac{1}{2}"), ("['\\frac{1}{2}']", "\\frac{1}{2}"),
         ("[2, +\\infty)", "[2, +\\infty)"), ("[1, 2]", "[1, 2]"), (7.0, "7"), (7.5, "7.5"),
         (" x ", "x"), ("025", "025"),
     ],
@@ -153,6 +161,85 @@ def test_lines_end_in_newlines_only(fresh, tmp_path):
 def test_gold_answers_are_unwrapped(tmp_path, answer, gold):
     path = write_rows(tmp_path / "n.jsonl", [{"question": "q", "answer": answer}])
     assert load_problems(path)[0].answer == gold
+
+
+NO_GOLD, DAMAGED = "1 rows with no gold answer: 2", "1 rows with a control character in the gold"
+NO_TEXT = "row 2: the gold answer is "
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),  # as the file has them
+    [
+        ("42.0", "42"), ("-0.0", "0"), ("7.50", "7.5"), ("1e22", "1" + 22 * "0"),
+        ("1e23", "1" + 23 * "0"), ("1" + 22 * "0", "1" + 22 * "0"), ("1e-7", "0.0000001"),
+        ("3.14159265358979323846", "3.14159265358979323846"), ("100", "100"), ('"a\\nb"', "a\nb"),
+        ('"5\\t"', "5"), ('"\\r\\n5"', "5"), (r'"\\{\\}"', r"\{\}"), ("NaN", NO_TEXT + "nan"),
+        ("-Infinity", NO_TEXT + "-inf"), ("1e400", NO_TEXT + "1E[+]400"),
+        ("true", NO_TEXT + "True"), ('{"a": 1}', NO_TEXT + "{'a': 1}"),
+        ("[3, 4]", NO_TEXT + r"\[3, 4\]"), ('["7", "8"]', NO_TEXT + "..7', '8"),
+        ("\"['7', '8']\"", NO_TEXT + "..7', '8"),
+        ("[[7]]", NO_TEXT), ("[true]", NO_TEXT), ("null", NO_GOLD), ("[]", NO_GOLD),
+        ("[null]", NO_GOLD), ('"{}"', NO_GOLD), (r'"$\\boxed{ }$"', NO_GOLD),
+        ('"x #### "', NO_GOLD),
+        (r'"\frac{14}{2}"', DAMAGED), (r'"2\beta"', DAMAGED), (r'"\times 3"', DAMAGED),
+        (r'"x\rangle"', DAMAGED), (r'"x \neq 0"', DAMAGED), (r'"\\boxed{\frac{1}{2}}"', DAMAGED),
+    ],
+)  # fmt: skip
+def test_a_gold_is_what_was_written_or_refused_with_its_row(tmp_path, answer, gold):
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "q", "answer": 1}\n{"question": "r", "answer": ' + answer + "}")
+    if "gold" in gold:
+        with pytest.raises(UserError, match=f"data set '.*mine.jsonl'[:,] {gold}"):
+            load_problems(str(path))
+    else:
+        assert load_problems(str(path))[1].answer == gold
+
+
+@pytest.mark.parametrize("changed", [
+    {"question": "two \ud83d birds"}, {"answer": "\ud83d7"}, {"id": "a\ud83d"},
+    {"subject": "\ud83d"}, {"level": "\ud83d"},
+])  # fmt: skip
+def test_half_a_character_is_named_with_its_row(tmp_path, capsys, changed):
+    path = tmp_path / "n.jsonl"
+    rows = [{"question": "q \U0001f426", "answer": "1"},
+            {"id": "a", "question": "r", "answer": "7", **changed}]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))  # escaped, as JSON may be
+    named = "1 rows with half a character, such as \\ud83d alone: a" + r"\ud83d" * ("id" in changed)
+    assert main(["data", str(path)]) == 2
+    assert capsys.readouterr().err.endswith(named + "\n")
+    path.write_text(json.dumps(rows[0]))
+    assert load_problems(str(path))[0].question == "q \U0001f426"
+
+
+def test_catalogued_sets_are_checked_too(hub, capsys):
+    rows = hub.rows[CATALOGUE["amc-aimo"].repository] = [{"problem": "q", "answer": True}]
+    with pytest.raises(UserError, match="data set 'amc-aimo', row amc-aimo-0: .* is True; valid"):
+        load_problems("amc-aimo")
+    rows[:] = [{"problem": "q", "answer": "1"}, {"problem": "q\ud83d", "answer": "2"}]
+    with pytest.raises(UserError, match=r"'amc-aimo': 1 rows with half a .*: amc-aimo-1$"):
+        report("amc-aimo")
+    rows[1:] = [{"problem": "r", "answer": "\to{3}"}]  # papers trained on such a row
+    assert load_problems("amc-aimo")[1].answer == "\to{3}"
+    assert "1 gold answers with a control character, kept: amc-aimo-1" in capsys.readouterr().err
+
+
+def test_problems_made_by_hand_are_checked():
+    for changes, what in (
+        ({"answer": float("nan")}, "not a text"), ({"answer": None}, "not a text"),
+        ({"id": 3}, "not a text"), ({"question": None}, "not a text"),
+        ({"answer": "\\boxed{}"}, "no gold answer"), ({"question": "\n"}, "no question"),
+        ({"answer": "\x0crac{1}{2}"}, "control character"),
+    ):  # fmt: skip
+        one = replace(Problem("a", "q", "1"), **changes)
+        with pytest.raises(UserError, match=f"'mine': 1 rows with .*{what}.*: {one.id}$"):
+            check_problems([one], "mine")
+
+
+@pytest.mark.parametrize("first", [b"", b"\n", b"\r\n"])
+def test_a_byte_order_mark_is_passed_over(tmp_path, first):
+    path = tmp_path / "n.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + first + b'{"question": "q", "answer": 1}\n')
+    assert load_problems(str(path)) == [Problem("1" if not first else "2", "q", "1")]
 
 
 @pytest.mark.parametrize(
@@ -455,6 +542,9 @@ def test_real_damage(real):
     assert {n: r.damaged for n, r in real.items() if r.damaged} == {
         "numinamath-tir": 3, "dapo-math-17k": 643
     }  # fmt: skip
+    assert {n: r.damaged_golds for n, r in real.items() if r.damaged_golds} == {
+        "numinamath-tir": ("numinamath-tir-9312",)
+    }
     assert any("\u2028" in p.question for p in load_problems("gsm8k-train"))
 
 

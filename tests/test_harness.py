@@ -83,7 +83,7 @@ class LetterTokenizer:
     """One token per character; token 0 ends."""
 
     eos_token_id = pad_token_id = 0
-    bos_token_id, chat_template = None, "contents by line"
+    bos_token_id, chat_template, added_tokens_decoder = None, "contents by line", {}
 
     def apply_chat_template(self, messages, **_):
         return "\n".join(m["content"] for m in messages)

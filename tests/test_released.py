@@ -16,6 +16,7 @@ from paperlib.methods.baselines import (
     XmlCount,
 )
 from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.tasks.grading import grade
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "memory_r_rewards_released.json").read_text("utf-8")
@@ -65,14 +66,32 @@ def test_golden_rewards(rollouts, field, term):
 
 
 def test_a_bare_digit_is_correct_and_an_integer():
-    assert released.correctness("7", "7") == 1.0
+    assert grade("7", "7", "strict")
     assert released.integer("7") == 0.5
     assert released.integer("-7") == 0.0
 
 
 def test_equality_is_of_strings():
-    assert released.correctness("<answer>1,000</answer>", "1000") == 0.0
-    assert released.correctness("<answer>29.0</answer>", "29") == 0.0
+    assert not grade("<answer>1,000</answer>", "1000", "strict")
+    assert not grade("<answer>29.0</answer>", "29", "strict")
+
+
+def test_no_term_compares_on_its_own(monkeypatch):
+    asked = []
+
+    def grade_all(completions, golds, mode):
+        asked.append((completions, golds, mode))
+        return [False] * len(golds)
+
+    monkeypatch.setattr("paperlib.methods.baselines.grade_all", grade_all)
+    one = Rollouts(
+        step=1, num_generations=1, problem_ids=["p"], questions=["q"], golds=[""],
+        completions=[""], lengths=np.zeros(1, int), truncated=np.ones(1, bool),
+        accuracy=np.zeros(1), max_completion_length=8,
+    )  # fmt: skip
+    assert call_term(Correctness("string"), one).tolist() == [0.0]
+    assert call_term(CosineLength.released(), one).tolist() == [-1.0]
+    assert asked == [([""], [""], "strict")] * 2
 
 
 def test_xmlcount_without_final_newline_counts_the_whole_text():

@@ -78,7 +78,8 @@ class Trainer:
         n = len(texts)
         ids = [[ord(c) for c in text] + [END] * ended for text in texts]
         columns = {
-            "id": [f"p{i // 2}" for i in range(n)], "answer": [answer] * n,
+            "id": [f"p{i // 2}" for i in range(n)],
+            "answer": answer if isinstance(answer, list) else [answer] * n,
             "question": [f"question {i // 2}" for i in range(n)], **columns,
         }
         prompts = [f"ask {i // 2}:" for i in range(n)]
@@ -233,13 +234,46 @@ def test_meds_sees_the_wrong_answers_of_the_weights_being_trained():
 
 
 @pytest.mark.parametrize(("changes", "columns", "message"), [
-    ({}, {"id": ["a", "a", "a", "b"]}, "of problems a, b are not whole groups of 2"),
+    ({}, {"id": [*"aaab"], "question": [*"qqqr"]}, "of problems a, b are not whole groups of 2"),
     ({"num_generations": 3}, {}, "4 completions .* not whole groups of 3"),
     ({"world_size": 2}, {}, "2 processes: each would remember its own"),
 ])
 def test_what_is_refused(changes, columns, message):
     with pytest.raises(UserError, match=message):
         Trainer(**changes).call(as_reward_function(Correctness()), TEXTS, **columns)
+
+
+class Rows(dict):
+    """A data set: all of it, by column, is ``rows[:]``."""
+
+    def __getitem__(self, key):
+        return dict(self) if key == slice(None) else super().__getitem__(key)
+
+
+@pytest.mark.parametrize(("answer", "message"), [
+    (None, "1 rows with no gold answer: p1$"), (" ", "1 rows with no gold answer: p1$"),
+    ("", "1 rows with no gold answer: p1$"), (float("nan"), "row p1: the gold answer is nan"),
+    (True, "row p1: the gold answer is True"), (["7", "8"], "row p1: the gold answer is"),
+])
+@pytest.mark.parametrize("where", ["batch", "data set"])
+def test_golds_that_are_none_are_refused_by_problem(answer, message, where):
+    trainer, spy, golds = Trainer(), Spy(), ["7", "7", answer, answer]
+    if where == "data set":  # before anything is trained, although the first batch is sound
+        table = {"id": ["p0", "p0", "p1", "p1"], "question": [*"qqrr"], "answer": golds}
+        trainer.train_dataset, golds = Rows(table), "7"
+    with pytest.raises(UserError, match=f"^data set 'of the trainer'[:,] {message}"):
+        trainer.call(as_reward_function(spy), TEXTS, answer=golds)
+    assert not hasattr(spy, "seen")
+
+
+def test_a_completion_without_tokens_is_cut_and_wrong():
+    trainer, spy = Trainer(), Spy()
+    trainer.call(as_reward_function(spy), ["", "\\boxed{7}"], ended=False)
+    assert spy.seen.lengths.tolist() == [0, 9] and spy.seen.truncated.tolist() == [True, True]
+    assert spy.seen.accuracy.tolist() == [0, 1]
+    term = ClusterPenalty(Meds.paper())
+    trainer.call(as_reward_function(term), ["", "\\boxed{8}"], ended=False)
+    assert term.last_no_answer == 1 and len(term.memory["p0"]) == 1
 
 
 def test_missing_columns_other_callers_and_resumed_runs_are_refused():

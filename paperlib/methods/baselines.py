@@ -40,7 +40,7 @@ import numpy as np
 from paperlib.errors import UserError, check_choice
 from paperlib.methods import released
 from paperlib.methods.rollouts import Rollouts
-from paperlib.tasks.grading import extract_answer
+from paperlib.tasks.grading import extract_answer, grade_all
 
 READINGS = ("paper", "released")
 TAGS = ("reasoning", "think")
@@ -48,10 +48,10 @@ TAGS = ("reasoning", "think")
 
 def _correct(rollouts: Rollouts, rule: str) -> np.ndarray:
     """``[n]`` float64, 1.0 or 0.0."""
-    if rule == "math":
-        return np.asarray(rollouts.accuracy, dtype=np.float64)
-    pairs = zip(rollouts.completions, rollouts.golds, strict=True)
-    return np.array([released.correctness(text, gold) for text, gold in pairs])
+    outcome = rollouts.accuracy
+    if rule == "string":
+        outcome = grade_all(rollouts.completions, rollouts.golds, "strict")
+    return np.asarray(outcome, dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from paperlib.methods.embeddings import blank, text_encoder
 from paperlib.methods.episodic_memory import EpisodicMemory
 from paperlib.methods.memory_r_settings import MemoryR
 from paperlib.methods.rollouts import Rollouts
+from paperlib.tasks.grading import grade_all
 
 
 def succeeded(outcome: np.ndarray, tau: float) -> np.ndarray:
@@ -150,8 +151,7 @@ class _MemoryTerm:
             questions = questions[:1] * n
         texts, outcome = list(rollouts.completions), np.asarray(rollouts.accuracy)
         if settings.success_test == "string":
-            pairs = zip(texts, rollouts.golds, strict=True)
-            outcome = np.array([released.correctness(text, gold) for text, gold in pairs])
+            outcome = np.array(grade_all(texts, rollouts.golds, "strict"), dtype=np.float64)
         if settings.stored_text == "reasoning":
             texts = [released.reasoning_text(text) for text in texts]
 

@@ -4,7 +4,8 @@ They differ from the plain readings in :mod:`paperlib.methods.baselines` in four
 
 1. Without a tag the whole completion is the answer, so a bare "7" is correct and an integer:
    nothing stops a policy from answering with digits only.
-2. Correct means equal as a string: "1,000" and "29.0" are wrong where the gold is "1000" and "29".
+2. Correct means equal as a string (grading mode "strict"): "1,000" and "29.0" are wrong where the
+   gold is "1000" and "29".
 3. ``xmlcount`` measures what follows a closing tag that ends a line. Where the completion stops
    right after the tag, without a newline, "what follows" is the whole completion.
 4. In both format patterns ``.`` stops at line ends, so reasoning of several lines never matches.
@@ -35,11 +36,6 @@ def reasoning_text(completion: str) -> str:
     """The reasoning, which the released memories store; without a tag the whole completion."""
     after = completion.rpartition("<reasoning>")[2]
     return after.partition("</reasoning>")[0].strip()
-
-
-def correctness(completion: str, gold: str) -> float:
-    """1.0 if the answer text equals the gold as a string, else 0.0."""
-    return float(answer_text(completion) == gold)
 
 
 def integer(completion: str) -> float:

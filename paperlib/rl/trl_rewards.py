@@ -19,7 +19,8 @@ What a stock trainer costs against our own loop:
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,10 @@ from paperlib.rl.layer_logits import LayerTrace, answer_token
 from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import end_tokens
 from paperlib.tasks.grading import grade_all
+from paperlib.tasks.rows import OWN_ROWS, Problem, check_problems, to_problem
 
 COLUMNS = ("id", "question", "answer")
+_ROWS = replace(OWN_ROWS, name="of the trainer")
 
 
 def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
@@ -46,8 +49,9 @@ def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
 
     Returns:
         A function of TRL's keyword arguments to one reward per completion. It raises UserError
-        for missing columns, groups that are not whole, several processes, a resumed run, and
-        another caller than a ``GRPOTrainer``.
+        for missing columns, rows that are no problem (checked for the whole data set at the first
+        call), groups that are not whole, several processes, a resumed run, and another caller
+        than a ``GRPOTrainer``.
     """
     calls = 0
 
@@ -131,18 +135,32 @@ def _check_start(trainer: Any, term: RewardTerm) -> None:
             f"{term.name!r} has a memory, which the trainer's checkpoint does not hold; train from "
             "the start, or with paperlib.rl.train, which resumes exactly"
         )
+    data = getattr(trainer, "train_dataset", None)
+    if hasattr(data, "__getitem__"):  # a stream is checked as it comes
+        _problems(data[:])
+
+
+def _problems(columns: Mapping[str, Any]) -> list[Problem]:
+    """The problem of each row; a UserError names rows without a gold answer and the like."""
+    if missing := [name for name in COLUMNS if name not in columns]:
+        raise UserError(
+            f"the data set has no column {', '.join(missing)}; reward terms need "
+            f"{', '.join(COLUMNS)} (a unique id, the bare question, the gold answer)"
+        )
+    problems = [
+        to_problem(str(i), {"question": question, "answer": answer}, _ROWS)
+        for i, question, answer in zip(*(columns[name] for name in COLUMNS), strict=True)
+    ]
+    check_problems(list(dict.fromkeys(problems)), _ROWS.name)
+    return problems
 
 
 def _rollouts(
     trainer: Any, step: int, completion_ids: list[list[int]], columns: dict[str, Any]
 ) -> Rollouts:
     """What our loop would have made of the same completions, layer logits aside."""
-    if missing := [name for name in COLUMNS if name not in columns]:
-        raise UserError(
-            f"the data set has no column {', '.join(missing)}; reward terms need "
-            f"{', '.join(COLUMNS)} (a unique id, the bare question, the gold answer)"
-        )
-    ids = [str(i) for i in columns["id"]]
+    problems = _problems(columns)
+    ids = [problem.id for problem in problems]
     size, args = trainer.args.num_generations, trainer.args
     if not trainer.model.training:
         size = args.num_generations_eval or size
@@ -152,7 +170,7 @@ def _rollouts(
             f"{len(ids)} completions of problems {', '.join(dict.fromkeys(ids))} are not whole "
             f"groups of {size}; choose batch sizes that are multiples of num_generations"
         )
-    tokenizer, golds = trainer.processing_class, [str(gold) for gold in columns["answer"]]
+    tokenizer, golds = trainer.processing_class, [problem.answer for problem in problems]
     # decoded here, because a trainer that parses messages may cut the reasoning out of them
     texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
     ends = end_tokens(trainer.model, tokenizer)
@@ -160,7 +178,7 @@ def _rollouts(
         step=step, num_generations=size, problem_ids=ids, questions=list(columns["question"]),
         golds=golds, completions=texts,
         lengths=np.array([len(row) for row in completion_ids]),
-        truncated=np.array([row[-1] not in ends for row in completion_ids]),
+        truncated=np.array([not row or row[-1] not in ends for row in completion_ids]),
         accuracy=np.array(grade_all(texts, golds), dtype=np.float64),
         max_completion_length=args.max_completion_length,
     )

@@ -196,7 +196,8 @@ class TermsTrainer(GRPOTrainer):
             features = self._answers.read(column[first : first + len(inputs), 0])
         ends = set(self.eos_token_ids)
         rows = gather_object([
-            (x["id"], x["prompt"], x["answer"], text, len(ids), ids[-1] not in ends, logits)
+            (x["id"], x["prompt"], x["answer"], text, len(ids),
+             not ids or ids[-1] not in ends, logits)
             for x, text, ids, logits in zip(
                 inputs, completions, completion_ids_list, features, strict=True)
         ])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,11 +19,18 @@ from paperlib.tasks.data_report import (
     normal_question,
     rows_differing,
 )
-from paperlib.tasks.rows import Problem, json_rows, to_level, to_problem
+from paperlib.tasks.rows import (
+    CONTROL,
+    UNESCAPED,
+    Problem,
+    check_problems,
+    json_rows,
+    to_level,
+    to_problem,
+)
 from paperlib.tasks.sources import CATALOGUE, Source
 
 FOLDER = "PAPERLIB_DATA_DIR"  # environment variable
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _TESTS = [source for source in CATALOGUE.values() if source.role == "test"]
 
 
@@ -85,14 +91,15 @@ def _read(name: str, folder: str) -> tuple[tuple[Problem, ...], tuple[str, ...],
     source = CATALOGUE[name]
     if path := _file(source):
         rows: Iterable[Mapping[str, Any]] = (row for _, row in json_rows(path))
-        source = replace(source, question="question", answer="answer", gold="text", levels=(),
+        gold = "spellings" if source.gold == "spellings" else "text"
+        source = replace(source, question="question", answer="answer", gold=gold, levels=(),
                          level=source.level and "level", subject="subject")  # fmt: skip
     else:
         rows = _hub_rows(source)
     kept = (r for r in rows if not source.levels or to_level(r.get(source.level)) in source.levels)
     problems = [to_problem(f"{name}-{number}", row, source) for number, row in enumerate(kept)]
     return (
-        tuple(p for p in problems if p.answer),
+        tuple(check_problems([p for p in problems if p.answer], name, published=True)),
         tuple(p.id for p in problems if not p.answer),
         str(path) if path else f"{source.repository} at {source.revision}",
     )
@@ -124,7 +131,8 @@ def findings(
         name=name, origin=where, rows=rows, expected=expected, problems=len(problems),
         exact=duplicates(problems),
         spelt=duplicates(problems, lambda p: normal_question(p.question)),
-        damaged=sum(bool(_CONTROL.search(p.question)) for p in problems),
+        damaged=sum(bool(CONTROL.search(p.question)) for p in problems),
+        damaged_golds=tuple(p.id for p in problems if UNESCAPED.search(p.answer)),
         **more,
     )  # fmt: skip
 

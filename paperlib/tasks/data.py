@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from paperlib.errors import UserError
@@ -25,11 +25,10 @@ from paperlib.tasks.catalogue import (
     with_leaks,
 )
 from paperlib.tasks.data_report import DataReport, normal_question
-from paperlib.tasks.rows import Problem, json_rows, to_problem
-from paperlib.tasks.sources import CATALOGUE, Source
+from paperlib.tasks.rows import OWN_ROWS, Problem, check_problems, json_rows, to_problem
+from paperlib.tasks.sources import CATALOGUE
 
 _SLICE = re.compile(r"(.+):(\d+)-(\d*)")
-_OWN_FILE = Source("", "", 0, "", "", level="level")  # its rows have the fields of a Problem
 
 
 def load_problems(name: str) -> list[Problem]:
@@ -42,7 +41,7 @@ def load_problems(name: str) -> list[Problem]:
         UserError: unknown name; a set that can be had neither from the folder nor from the hub; a
             slice beyond the end; malformed rows; the same id twice.
     """
-    return check_problems(_load(name), name)
+    return check_problems(_load(name), name, published=True)  # own files: see _load
 
 
 def problem_count(name: str) -> int:
@@ -88,21 +87,6 @@ def report(name: str) -> DataReport:
     return with_leaks(findings(name, name, len(problems), problem_count(name), problems), problems)
 
 
-def check_problems(problems: list[Problem], name: str) -> list[Problem]:
-    """The same list, or a :class:`UserError` that counts and names what is wrong with it."""
-    if not problems:
-        raise UserError(f"data set {name!r} is empty")
-    for what, bad in (
-        ("no gold answer", [p.id for p in problems if not p.answer.strip()]),
-        ("no question", [p.id for p in problems if not p.question.strip()]),
-        ("an id used before", [i for i, n in Counter(p.id for p in problems).items() if n > 1]),
-    ):
-        if bad:
-            shown = ", ".join(bad[:5]) + (", ..." if len(bad) > 5 else "")
-            raise UserError(f"data set {name!r}: {len(bad)} rows with {what}: {shown}")
-    return problems
-
-
 def _load(name: str) -> list[Problem]:
     if part := _part(name):
         whole, start, stop = part
@@ -125,8 +109,9 @@ def _load(name: str) -> list[Problem]:
         )
     if not path.is_file():
         raise UserError(f"data file {name!r} does not exist")
-    rows = json_rows(path)
-    return [to_problem(str(row.get("id", number)), row, _OWN_FILE) for number, row in rows]
+    own, rows = replace(OWN_ROWS, name=name), json_rows(path)
+    problems = [to_problem(str(row.get("id", number)), row, own) for number, row in rows]
+    return check_problems(problems, name)
 
 
 def _part(name: str) -> tuple[str, int, int | None] | None:

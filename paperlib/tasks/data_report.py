@@ -110,6 +110,7 @@ class DataReport:
     exact: Duplicates  # same text
     spelt: Duplicates  # same up to spelling, those of the same text included
     damaged: int  # questions with a control character, where "\\f" of "\\frac" was unescaped
+    damaged_golds: tuple[str, ...] = ()  # ids of problems whose gold answer has one
     empty: tuple[str, ...] = ()  # ids of rows without a gold answer, which are dropped
     differing: tuple[int, bool] = (0, False)  # rows unlike the catalogued: see rows_differing
     other_key: tuple[str, int, int] | None = None  # (set, shared questions, other answers)
@@ -139,6 +140,9 @@ class DataReport:
                        f"{len(self.spelt.conflicts)} questions with several answers")  # fmt: skip
         if self.damaged:
             out.append(f"{self.damaged} questions with a control character (\\f of \\frac), kept")
+        if self.damaged_golds:
+            out.append(f"{len(self.damaged_golds)} gold answers with a control character, kept: "
+                       + _some(self.damaged_golds))  # fmt: skip
         if self.other_key:
             name, shared, other = self.other_key
             out.append(f"{other} of the {shared} questions shared with {name} have another answer "

@@ -7,6 +7,9 @@ explicit reasoning processes" (Sec. 4.1); its printed template ends with the ass
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+from itertools import zip_longest
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
@@ -35,12 +38,15 @@ SYSTEM_PROMPTS: dict[str, str] = {
 # prompt unless it is told one; this is the date it falls back to. Other templates ignore it.
 TEMPLATE_VARIABLES: dict[str, Any] = {"date_string": "26 Jul 2024"}
 
+_PLACE = "\ue000place\ue001"  # of a special token's text in a question, while it is rendered
+
 
 def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
     """Token ids of system prompt and question, ready for the assistant's first token.
 
     A template that refuses or drops the system role (Gemma) gets its text at the head of the first
     user turn. A tokenizer that begins plain text with BOS gets exactly one, whoever writes it.
+    What a question says is text: a special token's name in it (``<|im_end|>``) ends no turn.
 
     Raises:
         UserError: ``prompt`` is not a key of :data:`SYSTEM_PROMPTS`; no chat template.
@@ -51,14 +57,33 @@ def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
             f"the tokenizer of {tokenizer.name_or_path!r} has no chat template, so it is not known "
             "how to ask this model; valid: a chat or instruct model"
         )
-    turns = [{"role": "user", "content": question}]
+    names = special_tokens_in(tokenizer, question)
+    content = _special_tokens(tokenizer).sub(_PLACE, question) if names else question
+    turns = [{"role": "user", "content": content}]
     if prompt == "tags-oneshot":
         asked, response = worked_example(question)
         turns = [
             {"role": "user", "content": asked}, {"role": "assistant", "content": response}, *turns,
         ]
     text = _render(tokenizer, SYSTEM_PROMPTS[prompt], turns)
-    return _one_bos(tokenizer, tokenizer(text, add_special_tokens=False)["input_ids"])
+    ids: list[int] = []
+    for piece, name in zip_longest(text.split(_PLACE), names, fillvalue=""):
+        ids += tokenizer(piece, add_special_tokens=False)["input_ids"]
+        if name:
+            plain = tokenizer(name, add_special_tokens=False, split_special_tokens=True)
+            ids += plain["input_ids"]
+    return _one_bos(tokenizer, ids)
+
+
+def special_tokens_in(tokenizer: Any, text: str) -> list[str]:
+    """The special tokens of the tokenizer whose names stand in a text, in order, with repeats."""
+    return _special_tokens(tokenizer).findall(text)
+
+
+@lru_cache(maxsize=8)  # once for each tokenizer, not for each question
+def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
+    names = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or r"(?!)")
 
 
 def _render(tokenizer: Any, system: str, turns: list[dict[str, str]]) -> str:

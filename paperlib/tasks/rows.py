@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
+import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
+from paperlib.tasks.grading import gold_answer
 from paperlib.tasks.sources import Source
 
+OWN_ROWS = Source("", "", 0, "", "", level="level")  # whose fields are those of a Problem
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
-_LISTED = re.compile(r"""\[\s*(['"])(.*?)\1\s*(?:,.*)?\]""", re.DOTALL)  # a list, printed as text
+_LISTED = re.compile(r"""\[\s*(['"])(.*?)\1\s*(,.*)?\]""", re.DOTALL)  # a list, printed as text
+_FRAME = re.compile(r"\\(?:boxed|fbox|text)(?![a-z])|[\s{}$]")  # what holds an answer and is none
+# What JSON makes of a single backslash, as in \frac, \beta, \times, \right, \neq.
+UNESCAPED = re.compile(CONTROL.pattern + r"|[\t\r](?=[a-z])|\n(?=(?:eq|abla|otin)(?![a-z]))")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -33,35 +45,89 @@ def to_problem(problem_id: str, row: Mapping[str, Any], source: Source) -> Probl
     """The row's problem, by the fields that the source names.
 
     Raises:
-        UserError: the row has no field for the question.
+        UserError: no field for the question; a gold answer that is neither a text nor a number.
     """
-    try:
-        return Problem(
-            id=problem_id,
-            question=row[source.question],
-            answer=_gold(row.get(source.answer), source.gold),
-            level=to_level(row.get(source.level)) if source.level else None,
-            subject=row.get(source.subject or "subject"),
-        )
-    except KeyError as error:
+    where = f"data set {source.name!r}, row {problem_id}"
+    if source.question not in row:
+        raise UserError(f"{where} has no field {source.question!r}; it has {', '.join(row)}")
+    answer = _gold(row.get(source.answer), source.gold)
+    if answer is None:
         raise UserError(
-            f"row {problem_id} has no field {error}; it has {', '.join(row)}"
-        ) from error
+            f"{where}: the gold answer is {row[source.answer]!s:.80}; "
+            "valid: one text (LaTeX, for instance) or one finite number"
+        )
+    return Problem(
+        id=problem_id,
+        question=row[source.question],
+        answer=answer,
+        level=to_level(row.get(source.level)) if source.level else None,
+        subject=row.get(source.subject or "subject"),
+    )
 
 
-def _gold(value: Any, kind: str) -> str:
-    """The gold answer of a row's field, "" if there is none."""
-    if isinstance(value, list):
+def check_problems(
+    problems: list[Problem], name: str, *, published: bool = False
+) -> list[Problem]:
+    """The same list, or a :class:`UserError` that counts and names what is wrong with it.
+
+    ``published``: gold answers with a control character stay, as the papers trained on them.
+    """
+    if not problems:
+        raise UserError(f"data set {name!r} is empty")
+    uses = Counter(p.id for p in problems)
+    flaws = [
+        (_flaw(p, published) or "an id used before" * (uses[p.id] > 1), p.id) for p in problems
+    ]
+    if what := next((what for what, _ in flaws if what), ""):
+        ids = list(dict.fromkeys(str(i) for other, i in flaws if other == what))
+        shown = ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
+        shown = shown.encode(errors="backslashreplace").decode()  # half a character in an id
+        raise UserError(f"data set {name!r}: {len(ids)} rows with {what}: {shown}")
+    return problems
+
+
+def _flaw(p: Problem, published: bool) -> str:
+    """What keeps a problem from being asked or graded, "" if nothing does."""
+    if not all(isinstance(text, str) for text in (p.id, p.question, p.answer)):
+        return "an id, question or gold answer that is not a text"
+    if _SURROGATE.search(f"{p.id}{p.question}{p.answer}{p.level}{p.subject}"):
+        return "half a character, such as \\ud83d alone"
+    if not published and UNESCAPED.search(p.answer):
+        return "a control character in the gold answer (JSON needs \\\\frac for \\frac)"
+    if not _FRAME.sub("", gold_answer(p.answer)):
+        return "no gold answer"
+    return "" if p.question.strip() else "no question"
+
+
+def _gold(value: Any, kind: str) -> str | None:
+    """The gold answer of a row's field, "" if there is none, None if it cannot be one.
+
+    A list of one text is that text; of several "spellings" the first counts.
+    """
+    if isinstance(value, list) and (len(value) < 2 or kind == "spellings"):
         value = value[0] if value else None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    text = "" if value is None else str(value).strip()
+    if isinstance(value, Real | Decimal) and not isinstance(value, bool):
+        if not isinstance(value, Integral) and not math.isfinite(value):
+            return None
+        value = format(Decimal(str(value or 0)), "f")  # as it was written, not 1e+22
+        value = value.rstrip("0").rstrip(".") if "." in value else value
+    text = "" if value is None else value
+    if not isinstance(text, str):
+        return None
     if kind == "hashes":
-        return text.rpartition("####")[2].strip().replace(",", "") if "####" in text else ""
-    if kind == "box":
-        return last_box(text)
-    listed = _LISTED.fullmatch(text)
-    return listed[2].replace("\\\\", "\\").strip() if listed else text
+        text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
+    elif kind == "box":
+        text = last_box(text)
+    elif listed := _LISTED.fullmatch(text.strip()):
+        if listed[3] and kind != "spellings":
+            return None
+        text = listed[2].replace("\\\\", "\\")
+    return _stripped(text)
+
+
+def _stripped(text: str) -> str:
+    """Without the white space around it, unless that is what became of a backslash."""
+    return text if UNESCAPED.search(text) else text.strip()
 
 
 def last_box(text: str) -> str:
@@ -77,7 +143,7 @@ def last_box(text: str) -> str:
         if char in "{}" and rest[end - 1] != "\\":
             depth += 1 if char == "{" else -1
             if not depth:
-                return rest[1:end].strip()
+                return _stripped(rest[1:end])
     return ""
 
 
@@ -85,7 +151,7 @@ def to_level(value: Any) -> int | str | None:
     """A level as a number, where it is one; MATH writes "Level 3" and, of two, "Level ?"."""
     if isinstance(value, str) and (match := re.fullmatch(r"Level (\d+|\?)", value)):
         return None if match[1] == "?" else int(match[1])
-    return value
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -96,8 +162,8 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         with opened(path, "rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    row = json.loads(line)
+                if text := line.removeprefix(codecs.BOM_UTF8).strip():
+                    row = json.loads(text, parse_float=Decimal)
                     if not isinstance(row["question"], str):
                         raise TypeError("question is not a text")
                     yield number, row

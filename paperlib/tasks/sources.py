@@ -26,7 +26,8 @@ class Source:
     revision: str = ""  # commit of the repository
     question: str = "question"  # the hub's fields
     answer: str = "answer"
-    gold: str = "text"  # the answer field is "text", ends in "hashes" and a number, or has a "box"
+    # the answer field is a "text", a list of "spellings", ends in "hashes", or has a "box"
+    gold: str = "text"
     level: str | None = None
     subject: str | None = None
     levels: tuple[int, ...] = ()  # keep these levels of the hub's rows; none: all
@@ -123,7 +124,7 @@ _SOURCES = (
     Source(
         "minerva-oat", "test", 272, "minerva_math_oat.jsonl",
         "a75bc4f7c30d342ec8493d63378c94317c0353ef3e29927937748c2df3c6b17d",
-        other_key="minerva",
+        gold="spellings", other_key="minerva",
         note=_MINERVA + "75 rows of minerva-oat give two or three spellings; the first counts.",
     ),
     Source(
