@@ -69,6 +69,9 @@ def quiet_transformers() -> Iterator[None]:
 def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[Any, Any]:
     """``(model, tokenizer)`` with float32 weights on ``device``, in eval mode.
 
+    Of the model's generation config only the token ids are kept, with all of :func:`end_tokens`:
+    no other setting in it can reach a rollout, and checkpoints stop where the policy stopped.
+
     Config and tokenizer come first, so that a name that cannot be used fails before any weights
     are downloaded or read.
 
@@ -80,7 +83,7 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
         UserError: nothing can be loaded under this name, the model is no decoder with a cache of
             keys and values, or the tokenizer has no chat template.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     source, where = _source(name)
     try:
@@ -101,6 +104,11 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
         raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error
     if where.get("gguf_file"):
         _mend_smollm2(tokenizer)
+    model.generation_config = GenerationConfig(
+        eos_token_id=sorted(end_tokens(model, tokenizer)) or None,
+        bos_token_id=model.generation_config.bos_token_id,
+        pad_token_id=model.generation_config.pad_token_id,
+    )
     for parameter in model.parameters():
         # Loaded weights lie where the file has them; the CPU's matrix products may round by
         # alignment, and a resumed run must be bit-identical to one that never stopped.
