@@ -312,7 +312,7 @@ def test_prompts_are_our_loops_in_its_order(tmp_path):
     config = smoke("GRPO", max_steps=5)  # 20 of 8 problems: over the epochs
     trainer = trl_engine.make_trainer(config, tmp_path)
     _, tokenizer = load_policy("tiny")
-    stream = make_stream(config, load_problems(config.dataset), tokenizer)
+    stream = make_stream(config, load_problems(config.dataset), trainer.model, tokenizer)
     wanted = [stream.problems[i] for _ in range(5) for i in stream.next(config.prompts_per_step)]
     batches = list(trainer.get_train_dataloader())
     per_step = trainer.args.steps_per_generation

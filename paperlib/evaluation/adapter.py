@@ -12,7 +12,7 @@ from lm_eval.api.model import LM
 from tqdm import tqdm
 
 from paperlib.errors import UserError
-from paperlib.rl.policy import end_tokens, pad_token
+from paperlib.rl.policy import check_positions, end_tokens, pad_token
 from paperlib.rl.sampling import sample_groups
 from paperlib.tasks.prompts import build_prompt
 
@@ -59,7 +59,7 @@ class SamplerLM(LM):
         """One response text per request, without special tokens.
 
         Raises:
-            UserError: the task asks for stop strings.
+            UserError: the task asks for stop strings, or the model has too few positions.
         """
         started = time.perf_counter()
         samples = requests[0].repeats
@@ -69,25 +69,29 @@ class SamplerLM(LM):
                 f"task {requests[0].task_name!r} has stop strings {settings['until']}; they can "
                 "fire inside the reasoning, so until must be []: only the end token stops"
             )
-        questions = [request.args[0] for request in requests[::samples]]
+        prompts = [build_prompt(self.policy_tokenizer, request.args[0], self.prompt)
+                   for request in requests[::samples]]  # fmt: skip
+        check_positions(self.model, prompts, settings["max_gen_toks"])
         texts: list[str] = []
         with (
             redirect_stderr(self.stderr),
-            tqdm(total=len(questions), desc="evaluate", unit="problem", file=self.stderr,
+            tqdm(total=len(prompts), desc="evaluate", unit="problem", file=self.stderr,
                  disable=not self.progress) as bar,
         ):
-            for start in range(0, len(questions), self.batch_prompts):
-                batch = questions[start : start + self.batch_prompts]
+            for start in range(0, len(prompts), self.batch_prompts):
+                batch = prompts[start : start + self.batch_prompts]
                 texts += self._sample(batch, samples, settings)
                 bar.update(len(batch))
         self.seconds += time.perf_counter() - started
         return texts
 
-    def _sample(self, questions: list[str], samples: int, settings: dict[str, Any]) -> list[str]:
+    def _sample(
+        self, prompts: list[list[int]], samples: int, settings: dict[str, Any]
+    ) -> list[str]:
         tokenizer = self.policy_tokenizer
         drawn = sample_groups(
             self.model,
-            [build_prompt(tokenizer, question, self.prompt) for question in questions],
+            prompts,
             samples,
             max_completion_length=settings["max_gen_toks"],
             temperature=settings["temperature"],

@@ -67,7 +67,7 @@ def paired_steps(run: Run, pairs: int) -> pd.DataFrame:
                 call_term(term, rollouts)
         for pair in range(pairs + 1):
             for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
-                stream = make_stream(meds, problems, tokenizer)
+                stream = make_stream(meds, problems, model, tokenizer)
                 stream.drawn = pair * meds.prompts_per_step
                 found = _step(sides[name], last + pair + 1, stream, model, tokenizer, optimizer,
                               terms[name])

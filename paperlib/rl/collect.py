@@ -16,7 +16,7 @@ from paperlib.methods.rollouts import Rollouts
 from paperlib.rl.config import RunConfig
 from paperlib.rl.layer_logits import answer_token
 from paperlib.rl.objective import groups_without_spread
-from paperlib.rl.policy import end_tokens, pad_token
+from paperlib.rl.policy import check_positions, end_tokens, pad_token
 from paperlib.rl.sampling import Samples, sample_groups
 from paperlib.tasks.data import Problem
 from paperlib.tasks.grading import grade_all
@@ -49,11 +49,14 @@ class PromptStream:
         return order
 
 
-def make_stream(config: RunConfig, problems: list[Problem], tokenizer: Any) -> PromptStream:
+def make_stream(
+    config: RunConfig, problems: list[Problem], model: Any, tokenizer: Any
+) -> PromptStream:
     """The stream of all problems whose prompt fits.
 
     Raises:
-        UserError: fewer of them than one generation batch needs.
+        UserError: fewer of them than one generation batch needs, or one that the model has no
+            positions for, with its completion.
     """
     prompts = [build_prompt(tokenizer, p.question, config.prompt) for p in problems]
     fits = [i for i, ids in enumerate(prompts) if len(ids) <= config.max_prompt_length]
@@ -63,7 +66,9 @@ def make_stream(config: RunConfig, problems: list[Problem], tokenizer: Any) -> P
             f"set {config.dataset!r} has {len(problems)} problems, {len(problems) - len(fits)} of "
             f"them over max_prompt_length = {config.max_prompt_length} tokens"
         )
-    return PromptStream([problems[i] for i in fits], [prompts[i] for i in fits], config.seed)
+    stream = PromptStream([problems[i] for i in fits], [prompts[i] for i in fits], config.seed)
+    check_positions(model, stream.prompt_ids, config.max_completion_length)
+    return stream
 
 
 @dataclass

@@ -210,6 +210,24 @@ def scale_logits(model: Any, logits: torch.Tensor) -> torch.Tensor:
     return logits
 
 
+def check_positions(model: Any, prompt_ids: list[list[int]], max_completion_length: int) -> None:
+    """Raise UserError if the longest prompt and a completion after it are more tokens than the
+    model has positions for: those it was made for with RoPE, or holds in a table as GPT-2."""
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    positions = getattr(config, "max_position_embeddings", None) or float("inf")
+    if rope.get("original_max_position_embeddings") in (None, positions):  # else it is done already
+        positions *= rope.get("factor") or 1  # YaRN and its like stretch them
+    longest = max(map(len, prompt_ids))
+    if longest + max_completion_length > positions:
+        raise UserError(
+            f"the longest prompt has {longest} tokens and max_completion_length is "
+            f"{max_completion_length}, {longest + max_completion_length} together, but "
+            f"{type(model).__name__} has {int(positions)} positions (max_position_embeddings); "
+            "valid: at most as many together, by shorter prompts or completions"
+        )
+
+
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:
     """All token ids that end a completion: those of generation config and tokenizer, and the one
     that closes a turn in the chat template, which base models such as Qwen2.5-Math do not list."""

@@ -81,7 +81,7 @@ def train(
     reference = None
     if config.beta:  # the KL is to the initial model, also after a resume
         reference = load_policy(config.model, place)[0].requires_grad_(False)
-    stream = make_stream(config, problems, tokenizer)
+    stream = make_stream(config, problems, model, tokenizer)
     optimizer = make_optimizer(config, model)
     start, empty_steps, seconds, row = 0, 0, 0.0, None
     if checkpoint:

@@ -119,7 +119,7 @@ def make_trainer(
         **machine_settings(config, device, processes, vllm),
     )
     model, tokenizer = load_policy(config.model)
-    stream = make_stream(config, problems, tokenizer)
+    stream = make_stream(config, problems, model, tokenizer)
     order = stream.next(config.max_steps * config.prompts_per_step * oversampling(config))
     chosen = [stream.problems[i] for i in order]
     data = {"prompt": [p.question for p in chosen], "id": [p.id for p in chosen],

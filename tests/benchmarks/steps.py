@@ -48,7 +48,7 @@ class Ours:
 
     def __init__(self, config: RunConfig, model: Any, tokenizer: Any) -> None:
         self.config, self.model, self.tokenizer = config, model, tokenizer
-        self.stream = make_stream(config, load_problems(config.dataset), tokenizer)
+        self.stream = make_stream(config, load_problems(config.dataset), model, tokenizer)
         self.optimizer = make_optimizer(config, model)
         self.terms = reward_terms(config)
         self.step, self.tokens = 0, []
@@ -235,7 +235,7 @@ def meds_over_dapo_real(repeats: int) -> Row:
     optimizer, problems = make_optimizer(meds, model), load_problems(meds.dataset)
     for pair in range(repeats + 1):
         for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
-            stream = make_stream(meds, problems, tokenizer)
+            stream = make_stream(meds, problems, model, tokenizer)
             found = paired_cost._step(sides[name], 1, stream, model, tokenizer, optimizer,
                                       terms[name])
             if pair:
