@@ -21,7 +21,7 @@ from paperlib.experiments.grid import fixed_threads
 from paperlib.experiments.replay import stored_rollouts
 from paperlib.experiments.store import Run
 from paperlib.methods.meds import ClusterPenalty, Meds
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import Rollouts, call_term, call_terms
 from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.policy import load_policy, resolve_device
@@ -93,7 +93,7 @@ def _step(
         batch, stats = collect(config, step, stream, model, tokenizer)
     if batch:
         with _cpu(seconds, "terms"):
-            rewards = np.sum([call_term(term, batch.rollouts) for term in terms], axis=0)
+            _, rewards = call_terms(terms, batch.rollouts)
             advantages, _ = advantages_of(config, rewards, batch.rollouts.accuracy)
         with _cpu(seconds, "update"):
             update(config, model, None, optimizer, batch, advantages)

@@ -20,7 +20,7 @@ from paperlib.experiments import paired_cost
 from paperlib.experiments.recipes import recipe
 from paperlib.experiments.store import Store
 from paperlib.methods.baselines import Correctness
-from paperlib.methods.rollouts import call_term
+from paperlib.methods.rollouts import call_terms
 from paperlib.rl.collect import Batch, collect, make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import micro_batches
@@ -56,7 +56,7 @@ class Ours:
     def __call__(self) -> tuple[Batch, torch.Tensor]:
         self.step += 1
         batch, _ = collect(self.config, self.step, self.stream, self.model, self.tokenizer)
-        rewards = np.sum([call_term(term, batch.rollouts) for term in self.terms], axis=0)
+        _, rewards = call_terms(self.terms, batch.rollouts)
         advantages, _ = advantages_of(self.config, rewards, batch.rollouts.accuracy)
         update(self.config, self.model, None, self.optimizer, batch, advantages)
         self.tokens.append(sum(map(len, batch.completion_ids)))
