@@ -21,12 +21,12 @@ from paperlib.experiments.recipes import recipe
 from paperlib.experiments.store import Store
 from paperlib.methods.baselines import Correctness
 from paperlib.methods.rollouts import call_terms
+from paperlib.rl.cache import BlockLayer
 from paperlib.rl.collect import Batch, collect, make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import micro_batches
 from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import load_policy, pad_token
-from paperlib.rl.sampling import BlockLayer
 from paperlib.rl.train import advantages_of, make_optimizer, reward_terms
 from paperlib.rl.trl_rewards import as_reward_function
 from paperlib.rl.update import update
