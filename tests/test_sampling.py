@@ -188,6 +188,10 @@ def test_how_many_rows_fit(monkeypatch):
     assert cache.rows_at_once(10**9, 100, size, None) == cache.CPU_BYTES // (100 * size)
     assert cache.rows_at_once(10, 100, size, 15 * 100 * size) == 7  # half of the free memory
     assert cache.rows_at_once(10, 100, size, -1.0) == 1
+    gpu = {"memory_reserved": 700, "memory_allocated": 500, "mem_get_info": (1000, 5000)}
+    for name, value in gpu.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert cache.free_bytes(torch.device("cuda")) == 1200  # with what torch holds and does not use
     for wrong in ("0", "-5", "many", "1.5"):
         monkeypatch.setenv("PAPERLIB_CACHE_TOKENS", wrong)
         with pytest.raises(UserError, match=f"PAPERLIB_CACHE_TOKENS is '{wrong}'; it must be a w"):
