@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ def collect(
     stats["groups_kept"] = len(kept)
     stats["accuracy_drawn"] = float(np.mean(accuracies))
     stats["grading_failures"] = grading_failures.total() - failed_before
-    return (_join(config, step, kept) if kept else None), stats
+    return (_join(kept) if kept else None), stats
 
 
 def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
@@ -180,24 +180,15 @@ def answer_logits(
     return out
 
 
-def _join(config: RunConfig, step: int, groups: list[Batch]) -> Batch:
-    parts = [g.rollouts for g in groups]
-    joined: dict[str, Any] = {
-        name: sum((getattr(part, name) for part in parts), [])
-        for name in ("problem_ids", "questions", "golds", "completions")
-    }
-    arrays = ["lengths", "truncated", "accuracy"]
-    if parts[0].layer_logits is not None:
-        arrays.append("layer_logits")
-    for name in arrays:
-        joined[name] = np.concatenate([getattr(part, name) for part in parts])
-    rollouts = Rollouts(
-        step=step, num_generations=config.num_generations,
-        max_completion_length=config.max_completion_length, **joined,
-    )
-    return Batch(
-        rollouts,
-        sum((g.prompt_ids for g in groups), []),
-        sum((g.completion_ids for g in groups), []),
-        sum((g.logps for g in groups), []),
-    )
+def _join(parts: list[Any]) -> Any:
+    """One dataclass of several alike: lists and arrays end to end, all else is the first's."""
+
+    def joined(values: list[Any]) -> Any:
+        if isinstance(values[0], list):
+            return sum(values, [])
+        if isinstance(values[0], np.ndarray):
+            return np.concatenate(values)
+        return _join(values) if isinstance(values[0], Rollouts) else values[0]
+
+    names = [item.name for item in fields(parts[0])]
+    return type(parts[0])(**{n: joined([getattr(part, n) for part in parts]) for n in names})

@@ -83,7 +83,13 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
         UserError: nothing can be loaded under this name, the model is no decoder with a cache of
             keys and values, or the tokenizer has no chat template.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoTokenizer,
+        GenerationConfig,
+        GgufConfig,
+    )  # fmt: skip
 
     source, where = _source(name)
     try:
@@ -98,7 +104,9 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
                 )
             model = AutoModelForCausalLM.from_pretrained(
                 source, config=config, dtype=torch.float32, trust_remote_code=False,
-                **_gguf_weights(where), **where,
+                # plain float32 weights, which can be trained and saved, not blocks of 4 bits
+                quantization_config=GgufConfig(dequantize=True) if "gguf_file" in where else None,
+                **where,
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error
@@ -133,13 +141,6 @@ def _source(name: str | Path) -> tuple[str | Path, dict[str, Any]]:
     if not subfolder:
         return name, {}
     return (Path(base) / subfolder, {}) if Path(base).is_dir() else (base, {"subfolder": subfolder})
-
-
-def _gguf_weights(where: dict[str, Any]) -> dict[str, Any]:
-    from transformers import GgufConfig
-
-    # plain float32 weights, which can be trained and saved, not blocks of 4 bits
-    return {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in where else {}
 
 
 def _mend_smollm2(tokenizer: Any) -> None:

@@ -41,17 +41,9 @@ class Samples:
 
 @torch.no_grad()
 def sample_groups(
-    model: PreTrainedModel,
-    prompt_ids: list[list[int]],
-    num_generations: int,
-    *,
-    max_completion_length: int,
-    temperature: float,
-    top_p: float,
-    generator: torch.Generator,
-    eos_token_ids: Iterable[int],
-    pad_token_id: int,
-    layer_logits: str | None = None,
+    model: PreTrainedModel, prompt_ids: list[list[int]], num_generations: int, *,
+    max_completion_length: int, temperature: float, top_p: float, generator: torch.Generator,
+    eos_token_ids: Iterable[int], pad_token_id: int, layer_logits: str | None = None,
 ) -> Samples:
     """Sample ``num_generations`` completions of every prompt.
 
@@ -152,12 +144,8 @@ def _prefill(
     input_ids, attention_mask, position_ids = left_padded(prompt_ids, pad_token_id, model.device)
     cache = Cache(layer_class_to_replicate=BlockLayer)
     logits = model(
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        position_ids=position_ids,
-        cache=cache,
-        use_cache=True,
-        logits_to_keep=1,
+        input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+        cache=cache, use_cache=True, logits_to_keep=1,
     ).logits[:, -1]
     for layer in cache.layers:
         layer.keep_rows(group)
@@ -168,16 +156,9 @@ def _prefill(
 
 
 def _decode(
-    model: PreTrainedModel,
-    cache: Cache,
-    attention_mask: Tensor,
-    logits: Tensor,
-    max_completion_length: int,
-    temperature: float,
-    top_p: float,
-    uniform: Callable[[int], Tensor],
-    eos_token_ids: Iterable[int],
-    trace: LayerTrace | None,
+    model: PreTrainedModel, cache: Cache, attention_mask: Tensor, logits: Tensor,
+    max_completion_length: int, temperature: float, top_p: float,
+    uniform: Callable[[int], Tensor], eos_token_ids: Iterable[int], trace: LayerTrace | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
     """One token per step for every row of the batch, until all rows have ended; ``uniform`` gives
     a step's random numbers ``[rows]``.
@@ -230,10 +211,7 @@ def _decode(
         logits = model(
             input_ids=token[:, None],
             attention_mask=None if mask is None else mask[..., : width + step + 1],
-            position_ids=position + step,
-            cache=cache,
-            use_cache=True,
-            logits_to_keep=1,
+            position_ids=position + step, cache=cache, use_cache=True, logits_to_keep=1,
         ).logits[:, -1]
     return tokens, logps, lengths, ended, traces
 
