@@ -83,13 +83,8 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
         UserError: nothing can be loaded under this name, the model is no decoder with a cache of
             keys and values, or the tokenizer has no chat template.
     """
-    from transformers import (
-        AutoConfig,
-        AutoModelForCausalLM,
-        AutoTokenizer,
-        GenerationConfig,
-        GgufConfig,
-    )  # fmt: skip
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import GgufConfig as Gguf
 
     source, where = _source(name)
     try:
@@ -102,11 +97,11 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
                 raise UserError(
                     f"the tokenizer of {str(name)!r} has no chat template: use a chat model"
                 )
+            # plain float32 weights, which can be trained and saved, not blocks of 4 bits
+            gguf = Gguf(dequantize=True) if "gguf_file" in where else None
             model = AutoModelForCausalLM.from_pretrained(
                 source, config=config, dtype=torch.float32, trust_remote_code=False,
-                # plain float32 weights, which can be trained and saved, not blocks of 4 bits
-                quantization_config=GgufConfig(dequantize=True) if "gguf_file" in where else None,
-                **where,
+                quantization_config=gguf, **where,
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error
@@ -114,8 +109,7 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
         _mend_smollm2(tokenizer)
     model.generation_config = GenerationConfig(
         eos_token_id=sorted(end_tokens(model, tokenizer)) or None,
-        bos_token_id=model.generation_config.bos_token_id,
-        pad_token_id=model.generation_config.pad_token_id,
+        **{k: getattr(model.generation_config, k) for k in ("bos_token_id", "pad_token_id")},
     )
     for parameter in model.parameters():
         # Loaded weights lie where the file has them; the CPU's matrix products may round by
