@@ -69,6 +69,18 @@ def test_near_identical_groups_are_connected_by_steps_up_to_the_tolerance():
     assert [g.tolist() for g in near_identical_groups(np.array([[0.0], [0.0049]]))] == [[0, 1]]
 
 
+def test_near_identical_groups_are_as_large_as_clusters_must_be():
+    pair, trio = [[0.0, 1.0]] * 2, [[1.0, 0.0]] * 3
+    for size, expected in ((2, [0, 0, 1, 1, 1]), (3, [NOISE, NOISE, 0, 0, 0]), (4, [NOISE] * 5)):
+        settings = Meds.paper(min_cluster_size=size)
+        assert cluster(np.array(pair + trio), settings).tolist() == expected
+    # what is too few by itself is left to HDBSCAN, with its neighbours
+    points = on_circle(0.0, 0.0, 0.01, *FAR_TRIO)
+    assert as_sets(cluster(points, Meds.paper(min_cluster_size=3))) == {
+        frozenset({0, 1, 2}), frozenset({3, 4, 5})
+    }
+
+
 def test_hdbscan_labels_only_what_is_not_near_identical():
     points = on_circle(*TRIO, 0.7, 0.7, *FAR_TRIO, 0.702, 3.8)
     labels = cluster(points, PAPER)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig
 
 from paperlib.errors import UserError
 from paperlib.evaluation.harness import TASKS, evaluate, summarise, task_names
@@ -135,7 +136,8 @@ def run():
         raise AssertionError("the network was used")
 
     model = SimpleNamespace(
-        device=torch.device("cpu"), generation_config=SimpleNamespace(eos_token_id=[0, 7])
+        device=torch.device("cpu"), generation_config=SimpleNamespace(eos_token_id=[0, 7]),
+        config=LlamaConfig(),
     )
     out, err = io.StringIO(), io.StringIO()
     before = global_draws()
@@ -211,7 +213,8 @@ def test_joined_tasks_are_told_apart_by_level_and_graded_by_the_rule_asked_for(m
                                                        for _ in range(num_generations)]))
 
     tokenizer = LetterTokenizer()
-    model = SimpleNamespace(device="cpu", generation_config=SimpleNamespace(eos_token_id=0))
+    model = SimpleNamespace(device="cpu", generation_config=SimpleNamespace(eos_token_id=0),
+                            config=LlamaConfig())
     monkeypatch.setattr("paperlib.evaluation.lm_tasks.load_problems", load)
     monkeypatch.setattr("paperlib.rl.policy.load_policy", lambda name, device: (model, tokenizer))
     monkeypatch.setattr("paperlib.evaluation.adapter.sample_groups", sample)
@@ -250,7 +253,7 @@ def test_stop_strings_are_refused():
 
 
 def test_same_seed_same_responses_through_the_real_sampler(monkeypatch):
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -5,6 +5,7 @@ smaller than the unembedding, as Qwen's is.
 """
 
 import importlib.util
+import re
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 
@@ -22,6 +23,7 @@ from transformers import (
     GraniteConfig,
     Lfm2Config,
     LlamaConfig,
+    LlamaForCausalLM,
     MambaConfig,
     Qwen2Config,
     Qwen3Config,
@@ -29,17 +31,29 @@ from transformers import (
 )
 
 from paperlib.errors import UserError
-from paperlib.experiments.recipes import recipe
+from paperlib.evaluation.harness import evaluate
+from paperlib.experiments.recipes import eval_settings, recipe
+from paperlib.files import read_json, write_json_atomic
 from paperlib.methods import embeddings
 from paperlib.methods.embeddings import MINILM, TextEncoder
 from paperlib.methods.rollouts import Rollouts
+from paperlib.rl import trl_engine
 from paperlib.rl.collect import Batch
 from paperlib.rl.layer_logits import answer_token
 from paperlib.rl.logps import check_head, completion_logps
-from paperlib.rl.policy import check_precision, end_tokens, load_policy, pad_token, scale_logits
+from paperlib.rl.policy import (
+    check_positions,
+    check_precision,
+    end_tokens,
+    load_policy,
+    pad_token,
+    scale_logits,
+)  # fmt: skip
 from paperlib.rl.sampling import sample_groups
 from paperlib.rl.train import make_optimizer
+from paperlib.rl.train import train as train_ours
 from paperlib.rl.update import update
+from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
 
@@ -220,6 +234,54 @@ def test_end_and_padding_tokens(tokenizer, tmp_path):
     assert pad_token(tokenizer) == start != 0
     tokenizer.eos_token = None
     assert pad_token(tokenizer) == 0
+
+
+@pytest.mark.parametrize("entry", ["ours", "trl", "evaluate"])
+@pytest.mark.parametrize("kind", ["Qwen3", "GPT-2"])  # RoPE; a table, which ends with IndexError
+def test_more_tokens_than_positions_are_named_before_any_work(tmp_path, tokenizer, kind, entry):
+    save_build(kind, tmp_path / "base", tokenizer)
+    path = tmp_path / "base" / "config.json"
+    positions = 130  # prompts of about 60 tokens
+    if kind == "Qwen3":
+        write_json_atomic(path, {**read_json(path), "max_position_embeddings": positions})
+    else:
+        torch.manual_seed(0)
+        config = AutoConfig.from_pretrained(tmp_path / "base", n_positions=positions)
+        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
+    base = str(tmp_path / "base")
+
+    def asked(length):
+        if entry == "evaluate":
+            settings = replace(eval_settings("meds", "smoke", "test"), samples=1, temperature=0,
+                               max_completion_length=length)  # fmt: skip
+            return evaluate(base, settings, progress=False)
+        config = replace(recipe("meds", "GRPO", "smoke", 0), model=base, engine=entry, max_steps=1,
+                         max_completion_length=length, num_generations=2)  # fmt: skip
+        train = train_ours if entry == "ours" else trl_engine.train
+        return train(config, tmp_path / f"run-{length}", device="cpu", progress=False)
+
+    problems = load_problems("tiny-smoke")
+    longest = max(len(build_prompt(tokenizer, p.question, "boxed")) for p in problems)
+    with pytest.raises(UserError) as error:
+        asked(positions - longest + 1)
+    assert f"longest prompt has {longest} tokens" in str(error.value)
+    assert f"{positions + 1} together, but " in str(error.value)
+    assert f" has {positions} positions" in str(error.value)
+    assert not list(tmp_path.glob("run-*/rollouts"))
+    asked(positions - longest)  # all of them are used
+
+
+def test_positions_that_rope_stretches():
+    def limit(**changes):
+        model = LlamaForCausalLM(LlamaConfig(**{**SMALL, "vocab_size": 8, **changes}))
+        with pytest.raises(UserError, match="positions") as error:
+            check_positions(model, [[1]], 10**9)
+        return int(re.search(r"has (\d+) positions", str(error.value))[1])
+
+    yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}
+    assert limit() == limit(rope_parameters=LLAMA3) == 256  # Llama 3's are stretched already
+    assert limit(rope_parameters={**yarn, "original_max_position_embeddings": 256}) == 1024
+    assert limit(rope_parameters={**yarn, "original_max_position_embeddings": 64}) == 256
 
 
 @pytest.mark.parametrize(("config", "why"), [

@@ -3,11 +3,13 @@ counted or refused, warned of live, and never a hang."""
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from fault_world import both_memories
@@ -21,6 +23,7 @@ from paperlib.methods.meds import ClusterPenalty
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
 from paperlib.methods.rollouts import Rollouts, call_term
 from paperlib.rl import collect as collect_module
+from paperlib.rl import trl_engine
 from paperlib.rl import update as update_module
 from paperlib.rl.logs import STALL_STEPS, RunLog
 from paperlib.rl.sampling import Samples
@@ -111,6 +114,61 @@ def test_a_run_that_only_skips_stops_as_configured(tmp_path):
     assert short(max_skipped_steps=2).to_dict()["max_skipped_steps"] == 2
     with pytest.raises(UserError, match="max_skipped_steps is 0; it must be at least 1"):
         short(max_skipped_steps=0)
+
+
+class Others(Lengths):
+    name = "others"
+
+
+@dataclass(frozen=True)
+class Returns:
+    """A term that returns what ``make`` makes of a list of n numbers."""
+
+    make: Callable
+    name: ClassVar[str] = "user"
+
+    def __call__(self, rollouts):
+        return self.make([0.5 * i for i in range(len(rollouts))])
+
+
+@pytest.mark.parametrize("make", [
+    tuple, np.array, np.float32, pd.Series, lambda v: [np.float64(x) for x in v], torch.tensor,
+    lambda v: torch.tensor(v, dtype=torch.bfloat16), lambda v: torch.tensor(v).half(),
+    lambda v: torch.tensor(v, requires_grad=True) * 1, lambda v: [torch.tensor(x) for x in v],
+    lambda v: [torch.tensor(x, dtype=torch.bfloat16, requires_grad=True) for x in v],
+])
+def test_rewards_of_any_number_type_are_taken(make):
+    values = call_term(Returns(make), rollouts("abc"))
+    assert values.dtype == np.float64 and values.tolist() == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda v: (x for x in v), "generator <generator"), (lambda v: None, "NoneType None"),
+    (lambda v: dict(enumerate(v)), "dict {0: 0.0, 1: 0.5, 2: 1.0}"), (lambda v: "abc", "str 'abc'"),
+    (lambda v: ["0.5"] * 3, "list ['0.5', '0.5', '0.5']"), (lambda v: 0.5, "shape ()"),
+    (lambda v: [[0.5], [0.5, 1.0], []], "list [[0.5], [0.5, 1.0], []]"),
+    (lambda v: [0.5, None, 0.5], "list [0.5, None, 0.5]"), (lambda v: [v, v, v], "shape (3, 3)"),
+    (lambda v: np.array(v) * 1j, "ndarray array("), (lambda v: torch.ones(3, 1), "shape (3, 1)"),
+])
+def test_rewards_that_are_no_numbers_are_named(make, says):
+    with pytest.raises(UserError) as error:
+        call_term(Returns(make), rollouts("abc", step=7))
+    assert f"reward term 'user' at step 7 returned {says}" in str(error.value)
+    assert "expected (3,) numbers in a list, an array or a tensor" in str(error.value)
+
+
+@NEEDS_TINY
+@pytest.mark.parametrize("engine", ["ours", "trl"])
+@pytest.mark.parametrize("each", [1.7e308, 1e200])  # their sum overflows; its variance does
+def test_finite_rewards_whose_sum_is_not_are_named_with_their_terms(tmp_path, engine, each):
+    terms = (Lengths((0.0, 1.0, each, 3.0)), Others((0.0, 0.0, each, 0.0)))
+    with pytest.raises(UserError, match=r"step 1 sum to (inf|2e\+200) for rollout 2 .*'place' 1"
+                                        r".*, 'others' 1.*; valid: up to 1e150"):  # fmt: skip
+        if engine == "ours":
+            train(short(terms=terms), tmp_path, device="cpu", progress=False)
+        else:
+            config = short(terms=terms, engine=engine)
+            trl_engine.train(config, tmp_path, device="cpu", progress=False)
 
 
 @NEEDS_TINY

@@ -47,18 +47,27 @@ def test_the_cost_of_r1_by_hand(tmp_path):
     assert last.evaluated * 5 == cost.evaluated
 
 
-def test_memory_by_hand():
+def test_memory_by_hand(monkeypatch):
     qwen = recipe("memory_r", "R1", "paper", 0)
-    weights, cache = costs.memory_bytes(qwen, [])
+    weights, cache = costs.memory_bytes(qwen, [], 1e15)
     assert weights == 20 * 494_032_768  # weights, gradients, two moments, reference
     assert cache == 256 * (256 + 200) * 2 * 24 * 2 * 64 * 4  # rows x tokens x keys and values
     dapo = recipe("meds", "DAPO", "paper", 0, model="Qwen/Qwen3-8B")
-    weights, cache = costs.memory_bytes(dapo, [])
+    weights, cache = costs.memory_bytes(dapo, [], 1e15)
     assert weights == 16 * 8_190_735_360  # no KL, no reference
-    assert cache == 8192 * 8192 * 2 * 36 * 8 * 128 * 4
+    row = 8192 * 2 * 36 * 8 * 128 * 4
+    assert cache == 8192 * row
+    # a card that is not as large samples the 8,192 rows in parts: half of what it has left
+    _, cache = costs.memory_bytes(dapo, [], weights + 7.5 * row)
+    assert cache == 3 * row
+    _, cache = costs.memory_bytes(dapo, [], 80e9)
+    assert cache == row  # at least
+    monkeypatch.setenv("PAPERLIB_CACHE_TOKENS", str(5 * 8192 + 1))
+    assert costs.memory_bytes(dapo, [], 80e9)[1] == 5 * row
+    monkeypatch.delenv("PAPERLIB_CACHE_TOKENS")
     base = recipe("meds", "Base", "paper", 0)
     test = eval_settings("meds", "paper", "test")
-    weights, cache = costs.memory_bytes(base, [test])
+    weights, cache = costs.memory_bytes(base, [test], 1e15)
     assert weights == 4 * 7_615_616_512
     assert cache == 128 * (1024 + 3072) * SIZES[base.model].cache_bytes
 
@@ -177,8 +186,9 @@ def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
     assert holds("meta-llama/Llama-3.2-1B-Instruct", "gated", "hf download") == 1
     assert holds("all-MiniLM-L6-v2", "there is no network") == 1
     assert holds("GPU: none") == 1 and holds("disk:", "1 GB free") == 1
-    # one card of 80 GB: the Memory-R+ models fit, those of MEDS do not
-    assert holds("GPU memory") == 3 and holds("GPU memory: Qwen3-1.7B needs 34 GB", "our loop uses")
+    # one card of 80 GB, batches in parts: the Memory-R+ models and the smallest of MEDS fit
+    assert holds("GPU memory") == 2 and holds("GPU memory: Qwen3-8B needs 164 GB", "our loop uses")
+    assert holds("Qwen3-8B", "and 2.4 GB for the rows sampled at once")
     laptop = plan.make_plan(["table1-memory-r"], "laptop", "paper", (0,), Store(tmp_path))
     assert not any("GPU" in line for line in laptop.missing)
     assert "hours of sampling on two cores (98 tokens a second)" in laptop.text
@@ -193,9 +203,9 @@ def test_a_small_gpu_or_one_without_bf16(tmp_path, complete_machine, monkeypatch
     lacks = plan.make_plan(["table1-memory-r"], "paper", "paper", (0,), Store(tmp_path), QWEN)
     assert [line.split(";")[0] for line in lacks.missing] == [
         "GPU: no bf16",
-        # 16 prompts x 4 samples of up to 2,048 tokens in evaluation are more than training's rows
+        # one row of an evaluation, up to 2,048 tokens: more than one of training
         "GPU memory: Qwen2.5-0.5B-Instruct needs 10 GB for weights, gradients, Adam and reference "
-        "and 4 GB for the rows sampled at once",
+        "and 0.1 GB for the rows sampled at once",
     ]
     assert "one card here has 8 GB" in lacks.missing[1]
 

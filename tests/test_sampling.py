@@ -1,9 +1,12 @@
+import math
+
 import pytest
 import torch
 from test_logps import CLASSES
 
 import paperlib.rl.sampling as sampling
 from paperlib.errors import UserError
+from paperlib.rl import cache
 from paperlib.rl.sampling import sample_groups
 
 PROMPTS = [[3, 4, 5, 6, 7, 8], [9], [10, 11], [12, 13, 14]]
@@ -140,6 +143,59 @@ def test_dropping_rows_changes_nothing(monkeypatch):
     assert kept.completion_ids == dropped.completion_ids
     assert torch.equal(kept.truncated, dropped.truncated)
     assert torch.allclose(torch.cat(kept.logps), torch.cat(dropped.logps), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("at_once", [1, 3, 5, 8, 13])  # a part may end within a group of 4
+def test_rows_sampled_in_parts_are_those_sampled_together(kind, at_once, monkeypatch):
+    model, passes = make_model(kind), []
+    model.model.register_forward_hook(
+        lambda m, a, k, out: passes.append((len(k["input_ids"]), int(k["position_ids"].min()))),
+        with_kwargs=True,
+    )
+    together = torch.Generator().manual_seed(0)
+    whole = sample(model, num_generations=4, layer_logits="normed", generator=together)
+    assert [prompts for prompts, first in passes if not first] == [4]  # by default in one piece
+    monkeypatch.setenv("PAPERLIB_CACHE_TOKENS", str(at_once * (6 + 20) + 5))
+    passes.clear()
+    apart = torch.Generator().manual_seed(0)
+    parts = sample(model, num_generations=4, layer_logits="normed", generator=apart)
+    rows = at_once - at_once % 4 if at_once > 4 else at_once
+    assert sum(not first for _, first in passes) == math.ceil(16 / rows)
+    assert max(rows_in for rows_in, first in passes if first) <= rows
+    assert parts.completion_ids == whole.completion_ids and len(set(map(len, parts.logps))) > 4
+    assert torch.equal(parts.truncated, whole.truncated) and parts.truncated.dtype == torch.bool
+    for one, other in zip(parts.logps, whole.logps, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    for one, other, ids in zip(parts.layer_logits, whole.layer_logits, parts.completion_ids,
+                               strict=True):  # fmt: skip
+        assert torch.allclose(one[: len(ids)], other[: len(ids)], atol=1e-4)
+    assert torch.equal(together.get_state(), apart.get_state())  # what is sampled next, too
+
+
+def test_how_many_rows_fit(monkeypatch):
+    model = make_model()
+    size = cache.token_bytes(model)
+    assert size == 2 * 2 * 2 * 8 * 4  # keys and values x layers x heads x head size x float32
+    shape = []
+    model.model.register_forward_hook(lambda m, a, k, out: shape.append(
+        sum(2 * layer.keys[:, :, : layer.length].numel() * 4 for layer in k["cache"].layers)
+    ), with_kwargs=True)
+    sample(model, [PROMPTS[0]], max_completion_length=2, eos_token_ids=[])
+    assert shape[-1] == size * (6 + 1)  # the last token is never run
+    assert cache.free_bytes(torch.device("cpu")) is None
+    assert cache.rows_at_once(10, 100, size, None) == 10
+    assert cache.rows_at_once(10**9, 100, size, None) == cache.CPU_BYTES // (100 * size)
+    assert cache.rows_at_once(10, 100, size, 15 * 100 * size) == 7  # half of the free memory
+    assert cache.rows_at_once(10, 100, size, -1.0) == 1
+    gpu = {"memory_reserved": 700, "memory_allocated": 500, "mem_get_info": (1000, 5000)}
+    for name, value in gpu.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, value=value: value)
+    assert cache.free_bytes(torch.device("cuda")) == 1200  # with what torch holds and does not use
+    for wrong in ("0", "-5", "many", "1.5"):
+        monkeypatch.setenv("PAPERLIB_CACHE_TOKENS", wrong)
+        with pytest.raises(UserError, match=f"PAPERLIB_CACHE_TOKENS is '{wrong}'; it must be a w"):
+            sample(model)
 
 
 def test_deterministic_for_a_generator_state():

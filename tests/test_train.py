@@ -24,8 +24,10 @@ from paperlib.files import read_json, read_jsonl
 from paperlib.rl import collect as collect_module
 from paperlib.rl import update as update_module
 from paperlib.rl.logs import GLOSSARY
+from paperlib.rl.policy import load_policy
 from paperlib.rl.sampling import Samples
 from paperlib.rl.train import restore_terms, train
+from paperlib.tasks.data import load_problems
 from paperlib.tasks.tiny import MODEL_DIR
 
 pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
@@ -299,6 +301,26 @@ def fake(monkeypatch):
 
 
 MIXED, FLAT, WON = [True, False, False, False], [False] * 4, [True] * 4
+
+
+def test_a_generation_batch_in_parts_is_the_one_in_one_piece(monkeypatch, one_thread):
+    config = smoke("MEDS")
+    assert config.dynamic_sampling
+    model, tokenizer = load_policy("tiny")
+    found = []
+    for tokens in (10**9, 1, 480):  # all rows at once, one, three
+        monkeypatch.setenv("PAPERLIB_CACHE_TOKENS", str(tokens))
+        stream = collect_module.make_stream(
+            config, load_problems(config.dataset), model, tokenizer
+        )
+        found += [collect_module.collect(config, step, stream, model, tokenizer)
+                  for step in (1, 2)]  # fmt: skip
+    for (one, stats), (other, others) in zip(found[2:], 2 * found[:2], strict=True):
+        assert one.completion_ids == other.completion_ids and stats == others
+        assert one.rollouts.problem_ids == other.rollouts.problem_ids
+        np.testing.assert_allclose(
+            one.rollouts.layer_logits, other.rollouts.layer_logits, rtol=1e-3, atol=1e-3
+        )
 
 
 def test_dynamic_sampling_draws_until_the_batch_is_full(tmp_path, fake):

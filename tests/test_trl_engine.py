@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 from dataclasses import fields, replace
 
 import numpy as np
@@ -17,10 +18,11 @@ from paperlib.errors import UserError
 from paperlib.experiments.plan import make_plan
 from paperlib.experiments.recipes import LAUNCH, METHODS, methods, recipe
 from paperlib.experiments.store import Store
-from paperlib.files import read_json, read_jsonl
+from paperlib.files import read_json, read_jsonl, write_json_atomic
 from paperlib.report import table1
 from paperlib.rl import trl_engine, trl_trainer
 from paperlib.rl.collect import make_stream
+from paperlib.rl.export import export
 from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.policy import load_policy
@@ -310,7 +312,7 @@ def test_prompts_are_our_loops_in_its_order(tmp_path):
     config = smoke("GRPO", max_steps=5)  # 20 of 8 problems: over the epochs
     trainer = trl_engine.make_trainer(config, tmp_path)
     _, tokenizer = load_policy("tiny")
-    stream = make_stream(config, load_problems(config.dataset), tokenizer)
+    stream = make_stream(config, load_problems(config.dataset), trainer.model, tokenizer)
     wanted = [stream.problems[i] for _ in range(5) for i in stream.next(config.prompts_per_step)]
     batches = list(trainer.get_train_dataloader())
     per_step = trainer.args.steps_per_generation
@@ -320,6 +322,61 @@ def test_prompts_are_our_loops_in_its_order(tmp_path):
     ids, images, more = trainer._tokenize_prompts([wanted[0].question] * 2)
     assert ids == [build_prompt(tokenizer, wanted[0].question, config.prompt)] * 2
     assert (images, more) == (None, {})
+
+
+# what a base model's generation config may hold, beside its token ids
+SAMPLING = [
+    {"temperature": 0.2, "top_k": 2, "top_p": 0.5, "repetition_penalty": 1.3},
+    {"min_p": 0.3}, {"typical_p": 0.3}, {"epsilon_cutoff": 0.2}, {"eta_cutoff": 0.2},
+    {"top_h": 0.2}, {"no_repeat_ngram_size": 2}, {"encoder_no_repeat_ngram_size": 2},
+    {"bad_words_ids": [[20], [21, 22]]}, {"sequence_bias": [[[20], 9.0]]},
+    {"suppress_tokens": list(range(8, 40))}, {"begin_suppress_tokens": list(range(8, 40))},
+    {"min_length": 99, "max_length": 120}, {"min_new_tokens": 40}, {"max_new_tokens": 2},
+    {"stop_strings": ["a", "1"]}, {"forced_bos_token_id": 7}, {"forced_eos_token_id": 7},
+    {"exponential_decay_length_penalty": [1, 9.0]}, {"num_beams": 2, "length_penalty": 3.0},
+    {"num_return_sequences": 2}, {"renormalize_logits": True}, {"guidance_scale": 3.0},
+    {"remove_invalid_values": True}, {"penalty_alpha": 0.6}, {"encoder_repetition_penalty": 2.0},
+    {"use_cache": False}, {"output_scores": True, "return_dict_in_generate": True},
+]  # fmt: skip
+
+
+@NEEDS_TINY
+def test_a_models_generation_config_reaches_no_rollout(tmp_path):
+    plain = read_json(MODEL_DIR / "generation_config.json")
+    ids = {key: value for key, value in plain.items() if key.endswith("_token_id")}
+    sampled = {**ids, "do_sample": True}
+    shutil.copytree(MODEL_DIR, tmp_path / "base")
+    for settings in SAMPLING:  # whatever it holds, only the token ids are kept
+        write_json_atomic(tmp_path / "base" / "generation_config.json", {**sampled, **settings})
+        kept = load_policy(tmp_path / "base")[0].generation_config.to_diff_dict()
+        assert set(kept) - {"transformers_version"} <= set(ids), (settings, kept)
+    together = {key: value for settings in SAMPLING for key, value in settings.items()}
+    rollouts = []
+    for name, content in (("plain", plain), ("all", {**sampled, **together})):
+        write_json_atomic(tmp_path / "base" / "generation_config.json", content)
+        config = smoke("GRPO", model=str(tmp_path / "base"), max_steps=1, save_steps=1)
+        trl_engine.train(config, tmp_path / name, device="cpu", progress=False)
+        rollouts.append(outcome(tmp_path / name)["rollouts"])
+    assert rollouts[0] == rollouts[1]
+
+
+@NEEDS_TINY
+@pytest.mark.parametrize("engine", ["ours", "trl"])
+def test_a_checkpoint_lists_every_token_that_ended_completions(tmp_path, engine):
+    """As Qwen2.5-Math: the base lists the end of a text, the template closes turns with another."""
+    base = tmp_path / "base"
+    shutil.copytree(MODEL_DIR, base)
+    for file, key, value in (("generation_config", "eos_token_id", [0, 7]),
+                             ("config", "eos_token_id", 0),
+                             ("tokenizer_config", "eos_token", "<|pad|>")):  # fmt: skip
+        path = base / f"{file}.json"
+        write_json_atomic(path, {**read_json(path), key: value})
+    config = smoke("GRPO", model=str(base), engine=engine, max_steps=1, save_steps=1)
+    train = train_ours if engine == "ours" else trl_engine.train
+    folder = tmp_path / config.name
+    train(config, folder, device="cpu", progress=False)
+    policy = export(folder, tmp_path / "policy")
+    assert sorted(read_json(policy / "generation_config.json")["eos_token_id"]) == [0, 2, 7]
 
 
 @NEEDS_TINY

@@ -12,7 +12,7 @@ from lm_eval.api.model import LM
 from tqdm import tqdm
 
 from paperlib.errors import UserError
-from paperlib.rl.policy import end_tokens, pad_token
+from paperlib.rl.policy import check_positions, end_tokens, pad_token
 from paperlib.rl.sampling import sample_groups
 from paperlib.tasks.prompts import build_prompt
 
@@ -36,15 +36,8 @@ class SamplerLM(LM):
     """
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        prompt: str,
-        batch_prompts: int,
-        seed: int,
-        stderr: TextIO,
-        progress: bool,
+        self, model: Any, tokenizer: Any, *, prompt: str, batch_prompts: int, seed: int,
+        stderr: TextIO, progress: bool,
     ) -> None:
         super().__init__()
         self.model, self.policy_tokenizer = model, tokenizer
@@ -59,7 +52,7 @@ class SamplerLM(LM):
         """One response text per request, without special tokens.
 
         Raises:
-            UserError: the task asks for stop strings.
+            UserError: the task asks for stop strings, or the model has too few positions.
         """
         started = time.perf_counter()
         samples = requests[0].repeats
@@ -69,36 +62,29 @@ class SamplerLM(LM):
                 f"task {requests[0].task_name!r} has stop strings {settings['until']}; they can "
                 "fire inside the reasoning, so until must be []: only the end token stops"
             )
-        questions = [request.args[0] for request in requests[::samples]]
+        tokenizer = self.policy_tokenizer
+        prompts = [build_prompt(tokenizer, r.args[0], self.prompt) for r in requests[::samples]]
+        check_positions(self.model, prompts, settings["max_gen_toks"])
         texts: list[str] = []
         with (
             redirect_stderr(self.stderr),
-            tqdm(total=len(questions), desc="evaluate", unit="problem", file=self.stderr,
+            tqdm(total=len(prompts), desc="evaluate", unit="problem", file=self.stderr,
                  disable=not self.progress) as bar,
         ):
-            for start in range(0, len(questions), self.batch_prompts):
-                batch = questions[start : start + self.batch_prompts]
-                texts += self._sample(batch, samples, settings)
-                bar.update(len(batch))
+            for start in range(0, len(prompts), self.batch_prompts):
+                drawn = sample_groups(
+                    self.model, prompts[start : start + self.batch_prompts], samples,
+                    max_completion_length=settings["max_gen_toks"],
+                    temperature=settings["temperature"], top_p=settings["top_p"],
+                    generator=self.generator, eos_token_ids=end_tokens(self.model, tokenizer),
+                    pad_token_id=pad_token(tokenizer),
+                )
+                self.lengths += [len(ids) for ids in drawn.completion_ids]
+                self.truncated += drawn.truncated.tolist()
+                texts += tokenizer.batch_decode(drawn.completion_ids, skip_special_tokens=True)
+                bar.update(len(drawn.completion_ids) // samples)
         self.seconds += time.perf_counter() - started
         return texts
-
-    def _sample(self, questions: list[str], samples: int, settings: dict[str, Any]) -> list[str]:
-        tokenizer = self.policy_tokenizer
-        drawn = sample_groups(
-            self.model,
-            [build_prompt(tokenizer, question, self.prompt) for question in questions],
-            samples,
-            max_completion_length=settings["max_gen_toks"],
-            temperature=settings["temperature"],
-            top_p=settings["top_p"],
-            generator=self.generator,
-            eos_token_ids=end_tokens(self.model, tokenizer),
-            pad_token_id=pad_token(tokenizer),
-        )
-        self.lengths += [len(ids) for ids in drawn.completion_ids]
-        self.truncated += drawn.truncated.tolist()
-        return tokenizer.batch_decode(drawn.completion_ids, skip_special_tokens=True)
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         raise NotImplementedError("paperlib's tasks generate; none asks for log-likelihoods")

@@ -14,6 +14,7 @@ from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.benchmarks import task_data
 from paperlib.experiments.sizes import SIZES
 from paperlib.experiments.store import Run
+from paperlib.rl.cache import rows_at_once
 from paperlib.rl.config import RunConfig
 from paperlib.rl.trl_settings import oversampling
 from paperlib.tasks.data import problem_count
@@ -78,16 +79,21 @@ def run_cost(run: Run, evaluations: Sequence[EvalSettings], checkpoints: str) ->
     return Cost(sampled, trained, evaluated, seconds, disk)
 
 
-def memory_bytes(config: RunConfig, evaluations: Sequence[EvalSettings]) -> tuple[int, int]:
+def memory_bytes(
+    config: RunConfig, evaluations: Sequence[EvalSettings], room: float
+) -> tuple[int, int]:
     """GPU memory in bytes: (float32 weights, gradients, Adam, reference: 16 or 20 a parameter;
-    keys and values of the rows that are sampled at once). Activations come on top."""
+    keys and values of the rows that a card with ``room`` samples at once, one at least).
+    Activations come on top."""
     size = SIZES[config.model]
     weights = (16 if config.max_steps else 4) + (4 if config.beta and config.max_steps else 0)
-    tokens = [
-        e.batch_prompts * e.samples * (config.max_prompt_length + e.max_completion_length)
-        for e in evaluations
-    ]
+    weights *= size.parameters
+    sampled = [(e.batch_prompts * e.samples, e.max_completion_length) for e in evaluations]
     if config.max_steps:
         rows = config.prompts_per_step * config.num_generations
-        tokens.append(rows * (config.max_prompt_length + config.max_completion_length))
-    return weights * size.parameters, size.cache_bytes * max(tokens)
+        sampled.append((rows, config.max_completion_length))
+    tokens = []
+    for rows, completion in sampled:
+        length = config.max_prompt_length + completion
+        tokens.append(length * rows_at_once(rows, length, size.cache_bytes, room - weights))
+    return weights, size.cache_bytes * max(tokens)

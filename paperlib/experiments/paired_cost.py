@@ -21,7 +21,7 @@ from paperlib.experiments.grid import fixed_threads
 from paperlib.experiments.replay import stored_rollouts
 from paperlib.experiments.store import Run
 from paperlib.methods.meds import ClusterPenalty, Meds
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import Rollouts, call_term, call_terms
 from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.policy import load_policy, resolve_device
@@ -67,7 +67,7 @@ def paired_steps(run: Run, pairs: int) -> pd.DataFrame:
                 call_term(term, rollouts)
         for pair in range(pairs + 1):
             for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
-                stream = make_stream(meds, problems, tokenizer)
+                stream = make_stream(meds, problems, model, tokenizer)
                 stream.drawn = pair * meds.prompts_per_step
                 found = _step(sides[name], last + pair + 1, stream, model, tokenizer, optimizer,
                               terms[name])
@@ -93,7 +93,7 @@ def _step(
         batch, stats = collect(config, step, stream, model, tokenizer)
     if batch:
         with _cpu(seconds, "terms"):
-            rewards = np.sum([call_term(term, batch.rollouts) for term in terms], axis=0)
+            _, rewards = call_terms(terms, batch.rollouts)
             advantages, _ = advantages_of(config, rewards, batch.rollouts.accuracy)
         with _cpu(seconds, "update"):
             update(config, model, None, optimizer, batch, advantages)

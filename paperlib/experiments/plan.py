@@ -192,16 +192,17 @@ def _missing_gpu(wanted: Iterable[Need]) -> Iterable[str]:
         yield f"GPU: {'none' if here is None else 'no bf16'}; the profile needs one with bf16"
     room = here[0] if here else CARD_BYTES
     for need in wanted:
-        sizes = [memory_bytes(r.config, need.evaluations) for rs in need.runs.values() for r in rs]
+        configs = [run.config for runs in need.runs.values() for run in runs]
+        sizes = [memory_bytes(config, need.evaluations, room) for config in configs]
         weights, cache = max(sizes, key=sum)
-        trained = [r.config for rs in need.runs.values() for r in rs if r.config.max_steps]
+        trained = [config for config in configs if config.max_steps]
         if any(config.engine == "trl" for config in trained):
             gpus = LAUNCH[trained[0].paper][2]
             weights, cache = weights // gpus, 0  # vLLM keeps to its own share of the memory
         if weights + cache > room:
             yield (
                 f"GPU memory: {short_name(need.model)} needs {weights / 1e9:,.0f} GB for weights, "
-                f"gradients, Adam and reference and {cache / 1e9:,.0f} GB for the rows sampled at "
+                f"gradients, Adam and reference and {cache / 1e9:,.1f} GB for the rows sampled at "
                 f"once; one card {'here' if here else 'of the recipe'} has {room / 1e9:,.0f} GB, "
                 "and our loop uses one; engine trl shares them out among several"
             )

@@ -63,8 +63,10 @@ def hdbscan_labels(
     return model.fit_predict(points).astype(np.int64)
 
 
-def near_identical_groups(points: np.ndarray, tolerance: float = 5e-3) -> list[np.ndarray]:
-    """Index arrays of the groups of two or more points connected by distances <= ``tolerance``.
+def near_identical_groups(
+    points: np.ndarray, tolerance: float = 5e-3, min_size: int = 2
+) -> list[np.ndarray]:
+    """Index arrays of groups of ``min_size`` or more points linked by distances <= ``tolerance``.
 
     In the order of their first points; the default is the size of a bfloat16 rounding of a unit
     vector (ours).
@@ -77,15 +79,15 @@ def near_identical_groups(points: np.ndarray, tolerance: float = 5e-3) -> list[n
         return []
     count, component = connected_components(cdist(points, points) <= tolerance, directed=False)
     groups = (np.flatnonzero(component == c) for c in range(count))
-    return sorted((g for g in groups if len(g) > 1), key=lambda g: g[0])
+    return sorted((g for g in groups if len(g) >= min_size), key=lambda g: g[0])
 
 
 def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
     """Labels ``[n]`` of one prompt's feature vectors ``[n, d]``; fewer than 2 are noise.
 
-    Paper's reading: near-identical groups (``settings.near_identical``) are clusters of their
-    own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on everything. With the method
-    "single" all are one cluster (MEDS, Table 2).
+    Paper's reading: near-identical groups (``settings.near_identical``) of ``min_cluster_size`` or
+    more are clusters of their own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on
+    everything. With the method "single" all are one cluster (MEDS, Table 2).
 
     Raises:
         UserError: a row is not finite.
@@ -98,7 +100,9 @@ def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
         return np.zeros(len(points), dtype=np.int64)
     groups = []
     if settings.near_identical is not None:
-        groups = near_identical_groups(points, settings.near_identical)
+        groups = near_identical_groups(
+            points, settings.near_identical, settings.min_cluster_size
+        )
     for label, members in enumerate(groups):
         labels[members] = label
     rest = np.flatnonzero(labels == NOISE)

@@ -57,7 +57,7 @@ class Meds:
 
     # clusters and memory
     method: str = "hdbscan"  # "single": all rollouts of a prompt are one cluster (Table 2)
-    min_cluster_size: int = 2
+    min_cluster_size: int = 2  # also of near-identical ones
     min_samples: int = 1
     near_identical: float | None = 5e-3  # distance below which points are one cluster (ours)
     assignment: str = "joint"  # history and new ones are clustered, and counted, together (ours);

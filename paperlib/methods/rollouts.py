@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,19 +45,30 @@ class RewardTerm(Protocol):
 
 
 def call_term(term: RewardTerm, rollouts: Rollouts) -> np.ndarray:
-    """The term's rewards as ``[n]`` float64.
+    """The term's rewards as ``[n]`` float64; it may return a list, an array or a tensor of any
+    type, device and gradient.
 
     Raises:
-        UserError: wrong length, NaN or infinity, or what the term itself refuses; names the term
-            and the step.
+        UserError: something else, wrong length, NaN or infinity, or what the term itself refuses;
+            names the term and the step.
     """
     where = f"reward term {term.name!r} at step {rollouts.step}"
     try:
-        values = np.asarray(term(rollouts), dtype=np.float64)
+        got = term(rollouts)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    if values.shape != (len(rollouts),):
-        raise UserError(f"{where} returned shape {values.shape}; expected ({len(rollouts)},)")
+    try:
+        values = np.asarray([*map(_plain, got)] if isinstance(got, list | tuple) else _plain(got))
+    except ValueError:  # lists of several lengths
+        values = np.asarray(None)
+    numbers = values.dtype.kind in "biuf"
+    if not numbers or values.shape != (len(rollouts),):
+        what = f"shape {values.shape}" if numbers else f"{type(got).__name__} {reprlib.repr(got)}"
+        raise UserError(
+            f"{where} returned {what}; expected ({len(rollouts)},) numbers in a list, an array or "
+            "a tensor"
+        )
+    values = values.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise UserError(
@@ -64,3 +76,29 @@ def call_term(term: RewardTerm, rollouts: Rollouts) -> np.ndarray:
             f"(problem {rollouts.problem_ids[bad[0]]}); {bad.size} of {len(values)} are not finite"
         )
     return values
+
+
+def call_terms(
+    terms: Sequence[RewardTerm], rollouts: Rollouts
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Each term's rewards by its name, and their sums ``[n]``.
+
+    Raises:
+        UserError: see :func:`call_term`; or sums beyond 1e150, whose variance is no float64.
+    """
+    values = {term.name: call_term(term, rollouts) for term in terms}
+    with np.errstate(over="ignore"):
+        rewards = np.sum(list(values.values()), axis=0)
+    bad = np.flatnonzero(~(np.abs(rewards) <= 1e150))
+    if bad.size:
+        parts = ", ".join(f"{name!r} {value[bad[0]]:g}" for name, value in values.items())
+        raise UserError(
+            f"the reward terms at step {rollouts.step} sum to {rewards[bad[0]]:g} for rollout "
+            f"{bad[0]} (problem {rollouts.problem_ids[bad[0]]}): {parts}; valid: up to 1e150"
+        )
+    return values, rewards
+
+
+def _plain(value: Any) -> Any:
+    """A tensor, an array or a number of theirs as Python's numbers."""
+    return value.tolist() if hasattr(value, "tolist") else value

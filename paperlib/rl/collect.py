@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from paperlib.methods.rollouts import Rollouts
 from paperlib.rl.config import RunConfig
 from paperlib.rl.layer_logits import answer_token
 from paperlib.rl.objective import groups_without_spread
-from paperlib.rl.policy import end_tokens, pad_token
+from paperlib.rl.policy import check_positions, end_tokens, pad_token
 from paperlib.rl.sampling import Samples, sample_groups
 from paperlib.tasks.data import Problem
 from paperlib.tasks.grading import grade_all
@@ -49,11 +49,14 @@ class PromptStream:
         return order
 
 
-def make_stream(config: RunConfig, problems: list[Problem], tokenizer: Any) -> PromptStream:
+def make_stream(
+    config: RunConfig, problems: list[Problem], model: Any, tokenizer: Any
+) -> PromptStream:
     """The stream of all problems whose prompt fits.
 
     Raises:
-        UserError: fewer of them than one generation batch needs.
+        UserError: fewer of them than one generation batch needs, or one that the model has no
+            positions for, with its completion.
     """
     prompts = [build_prompt(tokenizer, p.question, config.prompt) for p in problems]
     fits = [i for i, ids in enumerate(prompts) if len(ids) <= config.max_prompt_length]
@@ -63,7 +66,9 @@ def make_stream(config: RunConfig, problems: list[Problem], tokenizer: Any) -> P
             f"set {config.dataset!r} has {len(problems)} problems, {len(problems) - len(fits)} of "
             f"them over max_prompt_length = {config.max_prompt_length} tokens"
         )
-    return PromptStream([problems[i] for i in fits], [prompts[i] for i in fits], config.seed)
+    stream = PromptStream([problems[i] for i in fits], [prompts[i] for i in fits], config.seed)
+    check_positions(model, stream.prompt_ids, config.max_completion_length)
+    return stream
 
 
 @dataclass
@@ -113,7 +118,7 @@ def collect(
     stats["groups_kept"] = len(kept)
     stats["accuracy_drawn"] = float(np.mean(accuracies))
     stats["grading_failures"] = grading_failures.total() - failed_before
-    return (_join(config, step, kept) if kept else None), stats
+    return (_join(kept) if kept else None), stats
 
 
 def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
@@ -175,24 +180,15 @@ def answer_logits(
     return out
 
 
-def _join(config: RunConfig, step: int, groups: list[Batch]) -> Batch:
-    parts = [g.rollouts for g in groups]
-    joined: dict[str, Any] = {
-        name: sum((getattr(part, name) for part in parts), [])
-        for name in ("problem_ids", "questions", "golds", "completions")
-    }
-    arrays = ["lengths", "truncated", "accuracy"]
-    if parts[0].layer_logits is not None:
-        arrays.append("layer_logits")
-    for name in arrays:
-        joined[name] = np.concatenate([getattr(part, name) for part in parts])
-    rollouts = Rollouts(
-        step=step, num_generations=config.num_generations,
-        max_completion_length=config.max_completion_length, **joined,
-    )
-    return Batch(
-        rollouts,
-        sum((g.prompt_ids for g in groups), []),
-        sum((g.completion_ids for g in groups), []),
-        sum((g.logps for g in groups), []),
-    )
+def _join(parts: list[Any]) -> Any:
+    """One dataclass of several alike: lists and arrays end to end, all else is the first's."""
+
+    def joined(values: list[Any]) -> Any:
+        if isinstance(values[0], list):
+            return sum(values, [])
+        if isinstance(values[0], np.ndarray):
+            return np.concatenate(values)
+        return _join(values) if isinstance(values[0], Rollouts) else values[0]
+
+    names = [item.name for item in fields(parts[0])]
+    return type(parts[0])(**{n: joined([getattr(part, n) for part in parts]) for n in names})

@@ -69,6 +69,9 @@ def quiet_transformers() -> Iterator[None]:
 def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[Any, Any]:
     """``(model, tokenizer)`` with float32 weights on ``device``, in eval mode.
 
+    Of the model's generation config only the token ids are kept, with all of :func:`end_tokens`:
+    no other setting in it can reach a rollout, and checkpoints stop where the policy stopped.
+
     Config and tokenizer come first, so that a name that cannot be used fails before any weights
     are downloaded or read.
 
@@ -80,7 +83,8 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
         UserError: nothing can be loaded under this name, the model is no decoder with a cache of
             keys and values, or the tokenizer has no chat template.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import GgufConfig as Gguf
 
     source, where = _source(name)
     try:
@@ -93,14 +97,20 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
                 raise UserError(
                     f"the tokenizer of {str(name)!r} has no chat template: use a chat model"
                 )
+            # plain float32 weights, which can be trained and saved, not blocks of 4 bits
+            gguf = Gguf(dequantize=True) if "gguf_file" in where else None
             model = AutoModelForCausalLM.from_pretrained(
                 source, config=config, dtype=torch.float32, trust_remote_code=False,
-                **_gguf_weights(where), **where,
+                quantization_config=gguf, **where,
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error
     if where.get("gguf_file"):
         _mend_smollm2(tokenizer)
+    model.generation_config = GenerationConfig(
+        eos_token_id=sorted(end_tokens(model, tokenizer)) or None,
+        **{k: getattr(model.generation_config, k) for k in ("bos_token_id", "pad_token_id")},
+    )
     for parameter in model.parameters():
         # Loaded weights lie where the file has them; the CPU's matrix products may round by
         # alignment, and a resumed run must be bit-identical to one that never stopped.
@@ -125,13 +135,6 @@ def _source(name: str | Path) -> tuple[str | Path, dict[str, Any]]:
     if not subfolder:
         return name, {}
     return (Path(base) / subfolder, {}) if Path(base).is_dir() else (base, {"subfolder": subfolder})
-
-
-def _gguf_weights(where: dict[str, Any]) -> dict[str, Any]:
-    from transformers import GgufConfig
-
-    # plain float32 weights, which can be trained and saved, not blocks of 4 bits
-    return {"quantization_config": GgufConfig(dequantize=True)} if "gguf_file" in where else {}
 
 
 def _mend_smollm2(tokenizer: Any) -> None:
@@ -200,6 +203,24 @@ def scale_logits(model: Any, logits: torch.Tensor) -> torch.Tensor:
     if cap := getattr(config, "final_logit_softcapping", None):
         logits = torch.tanh(logits / cap) * cap
     return logits
+
+
+def check_positions(model: Any, prompt_ids: list[list[int]], max_completion_length: int) -> None:
+    """Raise UserError if the longest prompt and a completion after it are more tokens than the
+    model has positions for: those it was made for with RoPE, or holds in a table as GPT-2."""
+    config = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    positions = getattr(config, "max_position_embeddings", None) or float("inf")
+    if rope.get("original_max_position_embeddings") in (None, positions):  # else it is done already
+        positions *= rope.get("factor") or 1  # YaRN and its like stretch them
+    longest = max(map(len, prompt_ids))
+    if longest + max_completion_length > positions:
+        raise UserError(
+            f"the longest prompt has {longest} tokens and max_completion_length is "
+            f"{max_completion_length}, {longest + max_completion_length} together, but "
+            f"{type(model).__name__} has {int(positions)} positions (max_position_embeddings); "
+            "valid: at most as many together, by shorter prompts or completions"
+        )
 
 
 def end_tokens(model: Any, tokenizer: Any) -> set[int]:

@@ -3,26 +3,28 @@
 Faster than ``generate`` on the same work because (1) each prompt is run once and its cache is
 repeated over the group, (2) rows that have ended leave the batch, (3) the cache grows in blocks
 instead of being copied at every token, and (4) one uniform number per row and token picks the
-token from the cumulative distribution. By (4) a completion also does not depend on when the other
-rows end: every row has its own number at every step.
+token from the cumulative distribution. By (4) a completion depends neither on when the other rows
+end nor on how many are sampled at once (:func:`rows_at_once`), rounding aside: every row has its
+own number at every step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache
 
 from paperlib.errors import UserError
+from paperlib.rl.cache import BlockLayer, free_bytes, rows_at_once, token_bytes
 from paperlib.rl.layer_logits import LayerTrace
 from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
 
-CACHE_BLOCK = 64  # tokens of room by which the cache grows
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
 
 
@@ -37,55 +39,11 @@ class Samples:
     layer_logits: Tensor | None = None  # [P * G, tokens, layers] float32, if asked for
 
 
-class BlockLayer(DynamicLayer):
-    """Keys and values of one decoder layer in buffers with room for the next tokens."""
-
-    length = 0
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs):
-        """Append ``[rows, heads, new, head_dim]``; return views of all keys and all values."""
-        start, self.length = self.length, self.length + key_states.shape[2]
-        if not self.is_initialized:
-            self.is_initialized = True
-            self.keys, self.values = self._with_room(key_states), self._with_room(value_states)
-        else:
-            if self.length > self.keys.shape[2]:
-                self.keys = self._with_room(self.keys)
-                self.values = self._with_room(self.values)
-            self.keys[:, :, start : self.length] = key_states
-            self.values[:, :, start : self.length] = value_states
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-    @staticmethod
-    def _with_room(states: Tensor) -> Tensor:
-        rows, heads, length, dim = states.shape
-        # zeros, not empty: the room is never read, but NaN in it must never be possible
-        out = states.new_zeros(rows, heads, length + CACHE_BLOCK, dim)
-        out[:, :, :length] = states
-        return out
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-    def keep_rows(self, rows: Tensor) -> None:
-        """Make row ``i`` what was row ``rows[i]``: repeats rows and drops rows."""
-        # several times as fast on the CPU as keys[rows]
-        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
-
-
 @torch.no_grad()
 def sample_groups(
-    model: PreTrainedModel,
-    prompt_ids: list[list[int]],
-    num_generations: int,
-    *,
-    max_completion_length: int,
-    temperature: float,
-    top_p: float,
-    generator: torch.Generator,
-    eos_token_ids: Iterable[int],
-    pad_token_id: int,
-    layer_logits: str | None = None,
+    model: PreTrainedModel, prompt_ids: list[list[int]], num_generations: int, *,
+    max_completion_length: int, temperature: float, top_p: float, generator: torch.Generator,
+    eos_token_ids: Iterable[int], pad_token_id: int, layer_logits: str | None = None,
 ) -> Samples:
     """Sample ``num_generations`` completions of every prompt.
 
@@ -107,65 +65,86 @@ def sample_groups(
     """
     if not prompt_ids or not all(prompt_ids):
         raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
-    if num_generations < 1 or max_completion_length < 1:
+    if min(num_generations, max_completion_length) < 1 or temperature < 0 or not 0 < top_p <= 1:
         raise UserError(
             f"num_generations {num_generations} and max_completion_length {max_completion_length} "
-            "must be at least 1"
+            f"must be at least 1, temperature {temperature} 0 or more, and top_p {top_p} in (0, 1]"
         )
-    if temperature < 0 or not 0 < top_p <= 1:
-        raise UserError(f"temperature {temperature} must be 0 or more and top_p {top_p} in (0, 1]")
+    total = len(prompt_ids) * num_generations
+    at_once = rows_at_once(
+        total, max(map(len, prompt_ids)) + max_completion_length, token_bytes(model),
+        free_bytes(model.device),
+    )
+    if at_once > num_generations:
+        at_once -= at_once % num_generations  # whole groups: each prompt is run once
+    numbers: list[Tensor] = []  # of each step, for the rows of all parts
+    completion_ids: list[list[int]] = []
+    logps: list[Tensor] = []
+    truncated, layers = [], []
+
+    def uniform(part: slice, step: int) -> Tensor:
+        if step == len(numbers):
+            numbers.append(torch.rand(total, device=model.device, generator=generator))
+        return numbers[step][part]
+
     was_training = model.training
     model.eval()
     try:
         with LayerTrace(model, layer_logits) if layer_logits else nullcontext() as trace:
-            cache, attention_mask, logits = _prefill(
-                model, prompt_ids, num_generations, pad_token_id, trace
-            )
-            tokens, logps, lengths, ended, traces = _decode(
-                model, cache, attention_mask, logits, max_completion_length, temperature, top_p,
-                generator, eos_token_ids, trace,
-            )
+            for start in range(0, total, at_once):
+                part = slice(start, min(start + at_once, total))
+                group = torch.arange(part.start, part.stop, device=model.device) // num_generations
+                first, last = start // num_generations, (part.stop - 1) // num_generations
+                tokens, logp, lengths, ended, traces = _decode(
+                    model,
+                    *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id,
+                              trace),
+                    max_completion_length, temperature, top_p, partial(uniform, part),
+                    eos_token_ids, trace,
+                )
+                bad = (~torch.isfinite(logp).all(1)).nonzero()[:, 0].tolist()
+                if bad:
+                    prompt, row = divmod(start + bad[0], num_generations)
+                    raise UserError(
+                        f"{type(model).__name__} gave NaN or infinite logits while sampling, for "
+                        f"{len(bad)} of {len(logp)} completions (the first is completion {row} of "
+                        f"prompt {prompt}); its weights have diverged or the precision is too low: "
+                        "valid are finite weights (lower learning_rate)"
+                    )
+                ends = lengths.tolist()
+                completion_ids += [ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)]
+                logps += [row[:n].clone() for row, n in zip(logp.cpu(), ends, strict=True)]
+                truncated.append(~ended.cpu())
+                if traces:
+                    layers += torch.stack(traces, 1).cpu()
     finally:
         model.train(was_training)
-    bad = (~torch.isfinite(logps).all(1)).nonzero()[:, 0].tolist()
-    if bad:
-        raise UserError(
-            f"{type(model).__name__} gave NaN or infinite logits while sampling, for {len(bad)} of "
-            f"{len(logps)} completions (the first is completion {bad[0] % num_generations} of "
-            f"prompt {bad[0] // num_generations}); its weights have diverged or the precision is "
-            "too low: valid are finite weights (lower learning_rate)"
-        )
-    ends = lengths.tolist()
     return Samples(
-        prompt_ids=prompt_ids,
-        completion_ids=[ids[:end] for ids, end in zip(tokens.tolist(), ends, strict=True)],
-        logps=[row[:end].clone() for row, end in zip(logps.cpu(), ends, strict=True)],
-        truncated=~ended.cpu(),
-        layer_logits=torch.stack(traces, 1).cpu() if traces else None,
+        prompt_ids, completion_ids, logps, torch.cat(truncated),
+        torch.nn.utils.rnn.pad_sequence(layers, batch_first=True, padding_value=float("nan"))
+        if layers else None,
     )
 
 
 def _prefill(
-    model: PreTrainedModel, prompt_ids: list[list[int]], num_generations: int, pad_token_id: int,
+    model: PreTrainedModel, prompt_ids: list[list[int]], group: Tensor, pad_token_id: int,
     trace: LayerTrace | None,
 ) -> tuple[Cache, Tensor, Tensor]:
-    """Run each prompt once, padded on the left, and repeat the outcome over its group.
+    """Run each prompt once, padded on the left, and repeat the outcome over its ``group``.
+
+    Args:
+        group: ``[rows]``, the prompt of each row.
 
     Returns:
-        The cache with ``rows = P * G`` rows, the attention mask ``[rows, width]`` of the padded
+        The cache with ``rows`` rows, the attention mask ``[rows, width]`` of the padded
         prompts, and the logits ``[rows, vocabulary]`` of the first completion token.
     """
     input_ids, attention_mask, position_ids = left_padded(prompt_ids, pad_token_id, model.device)
     cache = Cache(layer_class_to_replicate=BlockLayer)
     logits = model(
-        input_ids=input_ids,
-        attention_mask=attention_mask,
-        position_ids=position_ids,
-        cache=cache,
-        use_cache=True,
-        logits_to_keep=1,
+        input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
+        cache=cache, use_cache=True, logits_to_keep=1,
     ).logits[:, -1]
-    group = torch.arange(len(prompt_ids), device=model.device).repeat_interleave(num_generations)
     for layer in cache.layers:
         layer.keep_rows(group)
     if trace:
@@ -175,18 +154,12 @@ def _prefill(
 
 
 def _decode(
-    model: PreTrainedModel,
-    cache: Cache,
-    attention_mask: Tensor,
-    logits: Tensor,
-    max_completion_length: int,
-    temperature: float,
-    top_p: float,
-    generator: torch.Generator,
-    eos_token_ids: Iterable[int],
-    trace: LayerTrace | None,
+    model: PreTrainedModel, cache: Cache, attention_mask: Tensor, logits: Tensor,
+    max_completion_length: int, temperature: float, top_p: float,
+    uniform: Callable[[int], Tensor], eos_token_ids: Iterable[int], trace: LayerTrace | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
-    """One token per step for every row of the batch, until all rows have ended.
+    """One token per step for every row of the batch, until all rows have ended; ``uniform`` gives
+    a step's random numbers ``[rows]``.
 
     Returns:
         ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first ``lengths``
@@ -211,8 +184,7 @@ def _decode(
 
     for step in range(max_completion_length):
         # a number for every row, also those that have left: see the module's docstring, (4)
-        uniform = torch.rand(rows, device=device, generator=generator)[batch]
-        token, logp = _pick(logits, temperature, top_p, uniform)
+        token, logp = _pick(logits, temperature, top_p, uniform(step)[batch])
         tokens[batch, step], logps[batch, step] = token, logp
         if trace:
             drawn = trace.logits(token)
@@ -237,10 +209,7 @@ def _decode(
         logits = model(
             input_ids=token[:, None],
             attention_mask=None if mask is None else mask[..., : width + step + 1],
-            position_ids=position + step,
-            cache=cache,
-            use_cache=True,
-            logits_to_keep=1,
+            position_ids=position + step, cache=cache, use_cache=True, logits_to_keep=1,
         ).logits[:, -1]
     return tokens, logps, lengths, ended, traces
 

@@ -26,7 +26,7 @@ import torch
 from paperlib.environment import environment_record
 from paperlib.errors import UserError
 from paperlib.files import as_json, read_json, write_json_atomic
-from paperlib.methods.rollouts import RewardTerm, call_term
+from paperlib.methods.rollouts import RewardTerm, call_terms
 from paperlib.rl.checkpoint import (
     load_state,
     newest_checkpoint,
@@ -57,8 +57,8 @@ def train(
 
     Raises:
         UserError: bad data, model, device or ``report_to``; a folder of another config; a damaged
-            checkpoint; a reward term that returns the wrong length or values that are not finite;
-            no finite gradient for ``max_skipped_steps``. What was computed before stays on disk.
+            checkpoint; rewards that are not one finite number a rollout; no finite gradient for
+            ``max_skipped_steps``. What was computed before stays on disk.
     """
     folder = Path(folder)
     if (folder / "complete.json").exists():
@@ -81,7 +81,7 @@ def train(
     reference = None
     if config.beta:  # the KL is to the initial model, also after a resume
         reference = load_policy(config.model, place)[0].requires_grad_(False)
-    stream = make_stream(config, problems, tokenizer)
+    stream = make_stream(config, problems, model, tokenizer)
     optimizer = make_optimizer(config, model)
     start, empty_steps, seconds, row = 0, 0, 0.0, None
     if checkpoint:
@@ -121,8 +121,7 @@ def train(
             empty_steps = 0 if batch else empty_steps + 1
             if batch:
                 with timed(clock, "terms"):
-                    values = {t.name: call_term(t, batch.rollouts) for t in terms}
-                    rewards = np.sum(list(values.values()), axis=0)
+                    values, rewards = call_terms(terms, batch.rollouts)
                     advantages, flat = advantages_of(config, rewards, batch.rollouts.accuracy)
                 with timed(clock, "update"):
                     metrics |= update(config, model, reference, optimizer, batch, advantages)

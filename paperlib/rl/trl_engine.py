@@ -33,13 +33,7 @@ from paperlib.rl.checkpoint import load_state, newest_checkpoint
 from paperlib.rl.collect import make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logs import RunLog, Watch, write_complete
-from paperlib.rl.policy import (
-    check_precision,
-    end_tokens,
-    load_policy,
-    quiet_transformers,
-    resolve_device,
-)  # fmt: skip
+from paperlib.rl.policy import check_precision, load_policy, quiet_transformers, resolve_device
 from paperlib.rl.trackers import check_trackers
 from paperlib.rl.train import end_reason, open_folder, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
@@ -125,9 +119,7 @@ def make_trainer(
         **machine_settings(config, device, processes, vllm),
     )
     model, tokenizer = load_policy(config.model)
-    # TRL ends a completion at these; a chat model's end of turn is not always listed there
-    model.generation_config.eos_token_id = sorted(end_tokens(model, tokenizer))
-    stream = make_stream(config, problems, tokenizer)
+    stream = make_stream(config, problems, model, tokenizer)
     order = stream.next(config.max_steps * config.prompts_per_step * oversampling(config))
     chosen = [stream.problems[i] for i in order]
     data = {"prompt": [p.question for p in chosen], "id": [p.id for p in chosen],

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
-from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
+from paperlib.methods.rollouts import RewardTerm, Rollouts, call_terms
 from paperlib.rl.checkpoint import (
     dropped_unless_whole,
     load_state,
@@ -231,9 +231,8 @@ class TermsTrainer(GRPOTrainer):
         draws the same ones in every process."""
         before = rng_state()
         seed_everything(1_000_003 * self.config.seed + rollouts.step)
-        values = {term.name: call_term(term, rollouts) for term in self.terms}
+        values, rewards = call_terms(self.terms, rollouts)
         restore_rng(before)
-        rewards = np.sum(list(values.values()), axis=0)
         advantages, flat = advantages_of(self.config, rewards, rollouts.accuracy)
         self.meter.metrics |= rollout_metrics(rollouts, values, rewards, flat)
         return values, rewards, advantages

@@ -154,7 +154,7 @@ def text_encoding(repeats: int) -> Row:
     """Both terms of Memory-R+ over real rollouts, against an encoder that remembers nothing."""
     config = replace(recipe("memory_r", "Memory-R+", "smoke", 0), beta=0.0)
     model, tokenizer = load_policy("tiny")
-    stream = make_stream(config, load_problems(config.dataset), tokenizer)
+    stream = make_stream(config, load_problems(config.dataset), model, tokenizer)
     batches = [collect(config, s, stream, model, tokenizer)[0].rollouts for s in range(1, 7)]
     encoded: list[str] = []
 

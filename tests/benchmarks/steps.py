@@ -20,13 +20,13 @@ from paperlib.experiments import paired_cost
 from paperlib.experiments.recipes import recipe
 from paperlib.experiments.store import Store
 from paperlib.methods.baselines import Correctness
-from paperlib.methods.rollouts import call_term
+from paperlib.methods.rollouts import call_terms
+from paperlib.rl.cache import BlockLayer
 from paperlib.rl.collect import Batch, collect, make_stream
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import micro_batches
 from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import load_policy, pad_token
-from paperlib.rl.sampling import BlockLayer
 from paperlib.rl.train import advantages_of, make_optimizer, reward_terms
 from paperlib.rl.trl_rewards import as_reward_function
 from paperlib.rl.update import update
@@ -48,7 +48,7 @@ class Ours:
 
     def __init__(self, config: RunConfig, model: Any, tokenizer: Any) -> None:
         self.config, self.model, self.tokenizer = config, model, tokenizer
-        self.stream = make_stream(config, load_problems(config.dataset), tokenizer)
+        self.stream = make_stream(config, load_problems(config.dataset), model, tokenizer)
         self.optimizer = make_optimizer(config, model)
         self.terms = reward_terms(config)
         self.step, self.tokens = 0, []
@@ -56,7 +56,7 @@ class Ours:
     def __call__(self) -> tuple[Batch, torch.Tensor]:
         self.step += 1
         batch, _ = collect(self.config, self.step, self.stream, self.model, self.tokenizer)
-        rewards = np.sum([call_term(term, batch.rollouts) for term in self.terms], axis=0)
+        _, rewards = call_terms(self.terms, batch.rollouts)
         advantages, _ = advantages_of(self.config, rewards, batch.rollouts.accuracy)
         update(self.config, self.model, None, self.optimizer, batch, advantages)
         self.tokens.append(sum(map(len, batch.completion_ids)))
@@ -235,7 +235,7 @@ def meds_over_dapo_real(repeats: int) -> Row:
     optimizer, problems = make_optimizer(meds, model), load_problems(meds.dataset)
     for pair in range(repeats + 1):
         for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
-            stream = make_stream(meds, problems, tokenizer)
+            stream = make_stream(meds, problems, model, tokenizer)
             found = paired_cost._step(sides[name], 1, stream, model, tokenizer, optimizer,
                                       terms[name])
             if pair:
