@@ -141,8 +141,9 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
         raise UserError(f"step {step}, problems from {stream.problems[indices[0]].id} on: {error}"
                         ) from None
     texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
-    golds = [stream.problems[i].answer for i in indices for _ in range(config.num_generations)]
-    accuracy = np.array(grade_all(texts, golds), dtype=np.float64)
+    asked = [stream.problems[i] for i in indices for _ in range(config.num_generations)]
+    accuracy = np.array(grade_all(texts, [problem.answer for problem in asked],
+                                  questions=[problem.question for problem in asked]), dtype=float)
     features = None
     if asking:
         features = answer_logits(tokenizer, samples, texts, asking.settings.position)

@@ -179,7 +179,7 @@ def _rollouts(
         golds=golds, completions=texts,
         lengths=np.array([len(row) for row in completion_ids]),
         truncated=np.array([not row or row[-1] not in ends for row in completion_ids]),
-        accuracy=np.array(grade_all(texts, golds), dtype=np.float64),
+        accuracy=np.array(grade_all(texts, golds, questions=columns["question"]), dtype=float),
         max_completion_length=args.max_completion_length,
     )
 

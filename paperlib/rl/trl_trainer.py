@@ -50,10 +50,12 @@ OVERRIDDEN = (
 )  # fmt: skip
 
 
-def raw_accuracy(completions: list[str], answer: list[str], **_: Any) -> list[float]:
+def raw_accuracy(
+    prompts: list[str], completions: list[str], answer: list[str], **_: Any
+) -> list[float]:
     """The one reward function TRL knows: 1 for a right final answer. In training, its column is
     filled anew with what the reward terms say."""
-    return [float(right) for right in grade_all(completions, answer)]
+    return [float(right) for right in grade_all(completions, answer, questions=prompts)]
 
 
 class TermsTrainer(GRPOTrainer):
