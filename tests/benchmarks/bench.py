@@ -104,6 +104,11 @@ def benchmarks(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
         return table1_warm(runs)
 
+    def grading():
+        from grading_bench import graders
+
+        return graders()
+
     def grow():
         from growth import growth
 
@@ -118,7 +123,8 @@ def benchmarks(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         "step": step, "step-smollm2": step_real, "sampling": sampling,
         "sampling-smollm2": sampling_real, "bare": bare, "bare-smollm2": bare_real,
         "memory": memory, "meds": meds, "meds-smollm2": meds_real, "encoding": encoding,
-        "startup": startup, "table1-warm": table1, "growth": grow, "table1-cold": table1_cold,
+        "startup": startup, "grading": grading, "table1-warm": table1, "growth": grow,
+        "table1-cold": table1_cold,
     }
 
 
