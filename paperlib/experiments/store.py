@@ -22,7 +22,15 @@ from filelock import FileLock, Timeout
 from paperlib.environment import launcher_rank
 from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.files import as_json, disk_errors, read_json, read_jsonl, write_json_atomic
+from paperlib.files import (
+    as_json,
+    by_step,
+    disk_errors,
+    read_json,
+    read_jsonl,
+    whole_checkpoints,
+    write_json_atomic,
+)
 from paperlib.rl.config import RunConfig
 
 if TYPE_CHECKING:
@@ -65,16 +73,7 @@ def folder_status(folder: Path, config: RunConfig | None = None) -> str:
         last = read_json(folder / "complete.json")["step"]
     except (UserError, KeyError, TypeError):
         return "damaged"
-    return "complete" if last in dict(checkpoints(folder)) else "damaged"
-
-
-def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The whole checkpoints (those with a COMPLETE mark) of a run folder, by step."""
-    return sorted(
-        (int(mark.parent.name), mark.parent)
-        for mark in folder.glob("checkpoints/*/COMPLETE")
-        if mark.parent.name.isdecimal()
-    )
+    return "complete" if last in whole_checkpoints(folder) else "damaged"
 
 
 class Run:
@@ -129,7 +128,7 @@ class Run:
         """
         import pandas as pd
 
-        files = {int(p.stem): p for p in sorted(self.folder.glob("rollouts/*.parquet"))}
+        files = by_step(self.folder.glob("rollouts/*.parquet"), ".parquet")
         wanted = list(files) if steps is None else list(steps)
         absent = [step for step in wanted if step not in files]
         if absent:
@@ -141,7 +140,7 @@ class Run:
 
     def checkpoints(self) -> list[tuple[int, Path]]:
         """``(step, folder)`` of every whole checkpoint, by step."""
-        return checkpoints(self.folder)
+        return list(whole_checkpoints(self.folder).items())
 
     def evaluation_path(self, step: int, settings: EvalSettings) -> Path:
         """Where the evaluation of a checkpoint under some settings lies or will lie."""
