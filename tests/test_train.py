@@ -26,6 +26,7 @@ from paperlib.rl import update as update_module
 from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.sampling import Samples
 from paperlib.rl.train import restore_terms, train
+from paperlib.rl.trl_engine import train as trl_train
 from paperlib.tasks.tiny import MODEL_DIR
 
 pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
@@ -390,11 +391,22 @@ def test_a_checkpoint_without_a_terms_memory_is_refused(states, says):
     assert term.seen.all()
 
 
-def test_another_configs_folder_is_refused(tmp_path):
-    train(smoke("GRPO", max_steps=0), tmp_path, progress=False)
-    (tmp_path / "complete.json").unlink()
-    with pytest.raises(UserError, match="belongs to another config.*epsilon"):
-        train(smoke("GRPO", max_steps=0, epsilon=0.1), tmp_path, progress=False)
+def test_another_configs_folder_is_refused_finished_or_not_by_both_engines(tmp_path):
+    mine, other = (smoke("GRPO", max_steps=0, epsilon=epsilon) for epsilon in (0.2, 0.1))
+    train(mine, tmp_path, progress=False)
+    theirs = replace(mine, engine="trl", max_steps=1)
+    for lost in ((), ("complete.json",)):
+        for name in lost:
+            (tmp_path / name).unlink()
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(UserError, match="belongs to another config.*epsilon"):
+            train(other, tmp_path, progress=False)
+        with pytest.raises(UserError, match="belongs to another config.*max_steps.*engine"):
+            trl_train(theirs, tmp_path, progress=False)
+        assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(UserError, match="holds a run, but no config.json"):
+        train(mine, tmp_path, progress=False)
 
 
 def test_a_damaged_checkpoint_says_what_to_delete(tmp_path):

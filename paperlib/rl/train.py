@@ -25,7 +25,7 @@ import torch
 
 from paperlib.environment import environment_record
 from paperlib.errors import UserError
-from paperlib.files import as_json, read_json, write_json_atomic
+from paperlib.files import as_json, read_json, whole_checkpoints, write_json_atomic
 from paperlib.methods.rollouts import RewardTerm, call_term
 from paperlib.rl.checkpoint import (
     load_state,
@@ -61,7 +61,7 @@ def train(
             no finite gradient for ``max_skipped_steps``. What was computed before stays on disk.
     """
     folder = Path(folder)
-    if (folder / "complete.json").exists():
+    if finished(config, folder):
         return
     if config.engine != "ours":
         raise UserError(
@@ -203,23 +203,33 @@ def make_optimizer(config: RunConfig, model: Any) -> torch.optim.Optimizer:
     )
 
 
-def open_folder(config: RunConfig, folder: Path, device: str, **more: Any) -> None:
-    """Make the folder, or check that it is this config's. Raises UserError if it is another's.
+def finished(config: RunConfig, folder: Path) -> bool:
+    """Whether the folder holds the whole run.
 
-    ``more`` goes to environment.json.
+    Raises:
+        UserError: it is another config's, or has lost its config.json.
     """
-    path, wanted = folder / "config.json", as_json(config.to_dict())
-    if not path.exists():
-        write_json_atomic(folder / "environment.json", {**environment_record(device), **more})
-        write_json_atomic(path, wanted)
-        return
-    found = read_json(path)
-    if found != wanted:
-        keys = [k for k in {**found, **wanted} if found.get(k) != wanted.get(k)]
+    path, wanted, differ = folder / "config.json", as_json(config.to_dict()), ""
+    done = (folder / "complete.json").exists()
+    if path.exists():
+        found = read_json(path)
+        keys = [k for k in {**found, **wanted} if found.get(k, ...) != wanted.get(k, ...)]
+        differ = f"belongs to another config (they differ in {', '.join(keys)})" if keys else ""
+    elif done or whole_checkpoints(folder):
+        differ = "holds a run, but no config.json that tells which"
+    if differ:
         raise UserError(
-            f"the run folder {folder} belongs to another config (they differ in "
-            f"{', '.join(keys)}); nothing was changed. Delete that folder or choose another"
+            f"the run folder {folder} {differ}; nothing was changed. Delete that folder or choose "
+            "another"
         )
+    return done
+
+
+def open_folder(config: RunConfig, folder: Path, device: str, **more: Any) -> None:
+    """Make the folder if there is none. ``more`` goes to environment.json."""
+    if not (folder / "config.json").exists():
+        write_json_atomic(folder / "environment.json", {**environment_record(device), **more})
+        write_json_atomic(folder / "config.json", as_json(config.to_dict()))
 
 
 def seed_everything(seed: int) -> None:

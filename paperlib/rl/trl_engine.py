@@ -41,7 +41,7 @@ from paperlib.rl.policy import (
     resolve_device,
 )  # fmt: skip
 from paperlib.rl.trackers import check_trackers
-from paperlib.rl.train import end_reason, open_folder, reward_terms
+from paperlib.rl.train import end_reason, finished, open_folder, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.tasks.data import load_problems
@@ -66,7 +66,7 @@ def train(
             makes no forward pass that could give them, or under FSDP.
     """
     folder = Path(folder)
-    if (folder / "complete.json").exists():
+    if finished(config, folder):
         return
     trackers = check_trackers(report_to)
     place = resolve_device(device)
