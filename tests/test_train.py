@@ -23,6 +23,7 @@ from paperlib.experiments.recipes import recipe
 from paperlib.files import read_json, read_jsonl
 from paperlib.rl import collect as collect_module
 from paperlib.rl import update as update_module
+from paperlib.rl.checkpoint import restore_rng, rng_state, save_state
 from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.sampling import Samples
 from paperlib.rl.train import restore_terms, train
@@ -425,6 +426,47 @@ def test_a_damaged_checkpoint_says_what_to_delete(tmp_path):
     newest.rmdir()
     train(config, tmp_path, progress=False)
     assert weights.read_bytes() == good
+
+
+@pytest.mark.parametrize(("saved_with", "restored_with"), [(1, 1), (8, 1), (1, 8), (2, 2), (8, 0)])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_run_resumes_wherever_other_gpus_are_visible(
+    monkeypatch, saved_with, restored_with, earlier
+):
+    """Generators of the CPU stand in for those of the GPUs."""
+    def visible(count):
+        gpus = tuple(torch.Generator().manual_seed(i) for i in range(count))
+        for name, value in {
+            "default_generators": gpus, "device_count": lambda: count, "_lazy_init": lambda: None,
+            "is_available": lambda: count > 0, "is_initialized": lambda: True,
+            "current_device": lambda: 0,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        for name in ("_lazy_init", "is_initialized", "current_device", "device_count"):
+            monkeypatch.setattr(torch.cuda.random, name, getattr(torch.cuda, name), raising=False)
+        return gpus
+
+    gpus = visible(saved_with)
+    torch.rand(3, generator=gpus[0])
+    state = rng_state(torch.device("cuda"))
+    if earlier:
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    expected = torch.rand(3, generator=gpus[0])
+    gpus = visible(restored_with)
+    restore_rng(state, torch.device("cuda" if gpus else "cpu"))
+    if gpus:
+        assert torch.equal(torch.rand(3, generator=gpus[0]), expected)
+        for i, other in enumerate(gpus[1:], start=1):
+            assert torch.equal(other.get_state(), torch.Generator().manual_seed(i).get_state())
+
+
+def test_a_state_is_not_read_back_into_gpu_memory(tmp_path, monkeypatch):
+    places, load = [], torch.load
+    monkeypatch.setattr(
+        torch, "load", lambda *a, **k: places.append(k.get("map_location")) or load(*a, **k)
+    )
+    save_state(tmp_path, {"step": 1, "moments": torch.ones(3)})
+    assert places == ["cpu"]
 
 
 def test_base_is_a_run_of_no_steps(tmp_path):

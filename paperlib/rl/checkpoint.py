@@ -81,7 +81,7 @@ def save_state(folder: Path, state: dict) -> None:
     """
     torch.save(state, folder / "state.pt")
     try:
-        torch.load(folder / "state.pt", weights_only=True)
+        load_state(folder)
     except Exception as error:
         raise UserError(
             f"the state of step {state['step']} cannot be read back ({error}); state_dict() of a "
@@ -192,27 +192,31 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
     return torch.load(checkpoint / "state.pt", weights_only=True, map_location="cpu")
 
 
-def rng_state() -> dict[str, Any]:
-    """States of the global generators of python, numpy and torch, as plain values and tensors."""
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """States of the global generators of python, numpy and torch, as plain values and tensors; of
+    GPUs, of ``device`` alone: the run may go on where others are visible."""
     kind, keys, *rest = np.random.get_state()
     state: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": (kind, keys.tolist(), *rest),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
     return state
 
 
-def restore_rng(state: dict[str, Any]) -> None:
+def restore_rng(state: dict[str, Any], device: torch.device) -> None:
     """Put back what :func:`rng_state` took."""
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if "cuda" in state and device.type == "cuda":
+        saved = state["cuda"]
+        if isinstance(saved, list):  # of earlier versions: one of each GPU that was visible
+            saved = saved[min(device.index or 0, len(saved) - 1)]
+        torch.cuda.set_rng_state(saved, device)
 
 
 def _sha256(path: Path) -> str:

@@ -91,13 +91,13 @@ def train(
         optimizer.load_state_dict(state["optimizer"])
         stream.drawn = state["drawn"]
         restore_terms(terms, state["terms"])
-        restore_rng(state["rng"])
+        restore_rng(state["rng"], place)
 
     def save(step: int) -> None:
         save_checkpoint(folder, step, model, tokenizer, {
             "step": step, "empty_steps": empty_steps, "drawn": stream.drawn,
             "seconds": seconds + time.time() - began,
-            "optimizer": optimizer.state_dict(), "rng": rng_state(),
+            "optimizer": optimizer.state_dict(), "rng": rng_state(place),
             "terms": {t.name: t.state_dict() for t in terms if hasattr(t, "state_dict")},
             "metrics": row,
         })
