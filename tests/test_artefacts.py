@@ -103,19 +103,24 @@ grid([make_config(60), make_config(60, max_steps=6)], store=Store("runs"), devic
 """
 
 
-@pytest.mark.parametrize("number", [
-    signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow)
-                      for n in (signal.SIGHUP, signal.SIGINT, signal.SIGKILL)),
+@pytest.mark.parametrize(("command", "number"), [
+    ("reproduce", signal.SIGTERM),
+    *(pytest.param(command, number, marks=pytest.mark.slow) for command, number in (
+        ("reproduce", signal.SIGHUP), ("reproduce", signal.SIGINT), ("reproduce", signal.SIGKILL),
+        ("notebook", signal.SIGTERM), ("notebook", signal.SIGINT))),
 ])  # fmt: skip
-def test_what_ends_reproduce_ends_its_notebooks_kernels_and_workers(store, tmp_path, number):  # noqa: F811
+def test_what_ends_a_command_ends_its_notebooks_kernels_and_workers(
+    store, tmp_path, command, number  # noqa: F811
+):
     """Sent twice: nothing interrupts the cleaning up. SIGKILL: the notebook misses its parent."""
     (tmp_path / "Makefile").touch()
-    write_notebook(tmp_path / "notebooks" / "meds" / "n.ipynb", 'PROFILE = "tiny"', GRID)
-    path = os.pathsep.join([str(ROOT), *sys.path])
+    path = tmp_path / "notebooks" / "meds" / "n.ipynb"
+    write_notebook(path, 'PROFILE = "tiny"', GRID)
     process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(tmp_path), "reproduce", "n"],
-        env={**os.environ, "PYTHONPATH": path},
-    )
+        [sys.executable, "-c", COMMAND, str(tmp_path), command,
+         "n" if command == "reproduce" else str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+    )  # fmt: skip
     runs = [store.run(make_config(60, max_steps=steps)) for steps in (4, 6)]
     try:
         for run in runs:

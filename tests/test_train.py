@@ -26,7 +26,7 @@ from paperlib.rl import update as update_module
 from paperlib.rl.checkpoint import restore_rng, rng_state, save_state
 from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.sampling import Samples
-from paperlib.rl.train import restore_terms, train
+from paperlib.rl.train import restore_terms, seed_everything, train
 from paperlib.rl.trl_engine import train as trl_train
 from paperlib.tasks.tiny import MODEL_DIR
 
@@ -374,9 +374,11 @@ def test_bad_configs_are_refused_when_made():
         ({"num_generations": 1}, "at least 2"), ({"mini_batches": 3}, "must divide"),
         ({"loss_type": "ppo"}, "valid: grpo, dapo, dr_grpo"), ({"max_steps": -1}, "max_steps"),
         ({"temperature": 0.0}, "temperature"), ({"terms": ()}, "no reward terms"),
+        ({"seed": -1}, "seed is -1; it must be in 0"), ({"seed": 10**400}, "seed is 1000"),
     ]:
         with pytest.raises(UserError, match=says):
             smoke("GRPO", **changes)
+    seed_everything(1_000_003 * smoke("GRPO", seed=2**32 - 1).seed)  # the TRL engine's
 
 
 @pytest.mark.parametrize(("states", "says"), [

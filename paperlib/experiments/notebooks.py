@@ -28,7 +28,9 @@ from paperlib.experiments.parameters import convert, declared_parameters
 
 STATUS_SECONDS = 5.0  # how often the state of a grid inside the notebook is looked at
 STARTS = 3  # of a kernel; several that start at once may want the same port
-_RUNNING = threading.Lock()  # one notebook at a time in a process: kernels take its environment
+# one notebook at a time in a process, since kernels take its environment; by the process's id,
+# since a fork would inherit the lock of a thread that it does not have
+_RUNNING: dict[int, threading.Lock] = {}
 
 
 class NotebookError(RuntimeError):
@@ -84,7 +86,7 @@ def run_notebook(
         raise UserError(f"the folder of the output {target} cannot be made: {error}") from error
     partial = target.with_name(f".{target.stem}.partial.ipynb")
     failed = target.with_name(f"{target.stem}.failed.ipynb")
-    with _RUNNING, _sole_writer(target):
+    with _RUNNING.setdefault(os.getpid(), threading.Lock()), _sole_writer(target):
         partial.unlink(missing_ok=True)  # left by a kill
         try:
             with _own_kernel(root) as status_file, _status_shown(status_file, path.name, quiet):

@@ -94,6 +94,8 @@ class RunConfig:
                      "micro_batch_tokens", "max_skipped_steps"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.seed < 2**32:  # numpy's
+            raise UserError(f"seed is {self.seed}; it must be in 0..2**32 - 1")
         if self.max_steps < 0:
             raise UserError(f"max_steps is {self.max_steps}; it must be 0 (base model) or more")
         if self.prompts_per_step % self.mini_batches:

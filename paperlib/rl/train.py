@@ -237,7 +237,7 @@ def seed_everything(seed: int) -> None:
     import random
 
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)  # it takes no more
     torch.manual_seed(seed)
 
 
