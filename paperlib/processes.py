@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 PARENT = "PAPERLIB_PARENT"  # in the environment of a process that is to end with its parent
 ENDING_SECONDS = 60  # a process that was told to end is gone by then
@@ -26,10 +26,8 @@ def end_by_signals() -> None:
     Signals that come after the first are ignored: nothing interrupts the cleaning up, but for an
     alarm that ends the process if it hangs. What the caller ignores (nohup) stays ignored.
     """
-    caught = [
-        number for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-        if signal.getsignal(number) != signal.SIG_IGN
-    ]  # fmt: skip
+    asked = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    caught = [number for number in asked if signal.getsignal(number) != signal.SIG_IGN]
 
     def end(number: int, frame: object) -> None:
         for other in caught:
@@ -55,9 +53,8 @@ def end_with_parent() -> None:
         threading.Thread(target=watch, daemon=True).start()
 
 
-def stop_all(processes: Iterable[subprocess.Popen], grace_seconds: float) -> None:
+def stop_all(processes: Sequence[subprocess.Popen], grace_seconds: float = 5.0) -> None:
     """Ask the processes to end, kill those that do not, and close what they were held by."""
-    processes = list(processes)
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + grace_seconds

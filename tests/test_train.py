@@ -402,13 +402,13 @@ def test_another_configs_folder_is_refused_finished_or_not_by_both_engines(tmp_p
         for name in lost:
             (tmp_path / name).unlink()
         before = sorted(tmp_path.rglob("*"))
-        with pytest.raises(UserError, match="belongs to another config.*epsilon"):
+        with pytest.raises(UserError, match="another config: epsilon is 0.2 there, 0.1 here"):
             train(other, tmp_path, progress=False)
-        with pytest.raises(UserError, match="belongs to another config.*max_steps.*engine"):
+        with pytest.raises(UserError, match="engine is null there, .trl. here; max_steps"):
             trl_train(theirs, tmp_path, progress=False)
         assert sorted(tmp_path.rglob("*")) == before
     (tmp_path / "config.json").unlink()
-    with pytest.raises(UserError, match="holds a run, but no config.json"):
+    with pytest.raises(UserError, match="it has no config.json"):
         train(mine, tmp_path, progress=False)
 
 

@@ -105,7 +105,7 @@ def reproduce(
                 if process.returncode:
                     failed.append(name)
     finally:  # what the notebooks computed is kept
-        stop_all((process for _, process, _ in running), GRACE_SECONDS)
+        stop_all([process for _, process, _ in running], GRACE_SECONDS)
     return failed
 
 

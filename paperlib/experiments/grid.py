@@ -27,7 +27,7 @@ from paperlib.errors import UserError, check_choice
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.progress import Progress
 from paperlib.experiments.store import Run, Store
-from paperlib.experiments.workers import GRACE_SECONDS, Worker, open_log
+from paperlib.experiments.workers import Worker, open_log
 from paperlib.processes import stop_all
 from paperlib.rl.config import RunConfig
 from paperlib.rl.trackers import check_trackers
@@ -217,7 +217,7 @@ def _local(jobs: list[Job], limit: int, progress: Progress, gpus: list[str]) -> 
                         log.write(f"the process {outcome}\n".encode())
                 progress.advance()
     finally:  # after Ctrl-C too: what is written so far resumes
-        stop_all((worker.process for worker in workers), GRACE_SECONDS)
+        stop_all([worker.process for worker in workers])
     return failed
 
 

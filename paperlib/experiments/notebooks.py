@@ -107,17 +107,13 @@ def run_notebook(
 @contextmanager
 def _sole_writer(target: Path) -> Iterator[None]:
     """Refuse a result that another process is making; a kill frees it."""
-    lock = FileLock(target.with_name(f".{target.stem}.lock"))
     try:
-        lock.acquire(blocking=False)
+        with FileLock(target.with_name(f".{target.stem}.lock"), blocking=False):
+            yield
     except Timeout as error:
         raise UserError(
             f"another process is making {target}; wait until it has ended, or give another output"
         ) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def find_root(notebook: Path) -> Path:

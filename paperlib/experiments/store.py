@@ -8,7 +8,6 @@ except ``evaluations/``. Nothing here ever deletes a run.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -31,7 +30,7 @@ from paperlib.files import (
     whole_checkpoints,
     write_json_atomic,
 )
-from paperlib.rl.config import RunConfig
+from paperlib.rl.config import RunConfig, finished
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -177,16 +176,7 @@ class Run:
         """The status, or a :class:`UserError` if the folder cannot be used."""
         status = self.status()
         if status == "foreign":
-            stored, ours = read_json(self.folder / "config.json"), as_json(self.config.to_dict())
-            differ = [
-                f"{key} is {json.dumps(stored.get(key))} there, {json.dumps(ours.get(key))} here"
-                for key in sorted(stored.keys() | ours.keys())
-                if stored.get(key) != ours.get(key)
-            ]
-            raise UserError(
-                f"the run folder {self.folder} was made with another config: {'; '.join(differ)}. "
-                "Delete or move that folder to train the run anew"
-            )
+            finished(self.config, self.folder)  # raises, and says what differs
         if status == "damaged":
             raise UserError(
                 f"the run folder {self.folder} is damaged: its config.json or complete.json cannot "

@@ -24,8 +24,6 @@ from paperlib.errors import UserError
 if TYPE_CHECKING:
     from paperlib.experiments.grid import Job
 
-GRACE_SECONDS = 5.0  # between asking a worker to stop and killing it
-
 
 class Worker:
     """A Python process that answers each job with a line on its stdout and ends with its stdin.

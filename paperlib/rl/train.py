@@ -25,7 +25,7 @@ import torch
 
 from paperlib.environment import environment_record
 from paperlib.errors import UserError
-from paperlib.files import as_json, read_json, whole_checkpoints, write_json_atomic
+from paperlib.files import as_json, write_json_atomic
 from paperlib.methods.rollouts import RewardTerm, call_term
 from paperlib.rl.checkpoint import (
     load_state,
@@ -35,7 +35,7 @@ from paperlib.rl.checkpoint import (
     save_checkpoint,
 )
 from paperlib.rl.collect import collect, make_stream
-from paperlib.rl.config import RunConfig
+from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logps import check_head
 from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_complete, write_rollouts
 from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
@@ -201,28 +201,6 @@ def make_optimizer(config: RunConfig, model: Any) -> torch.optim.Optimizer:
         betas=(config.adam_beta1, config.adam_beta2), weight_decay=config.weight_decay,
         fused=model.device.type == "cuda",
     )
-
-
-def finished(config: RunConfig, folder: Path) -> bool:
-    """Whether the folder holds the whole run.
-
-    Raises:
-        UserError: it is another config's, or has lost its config.json.
-    """
-    path, wanted, differ = folder / "config.json", as_json(config.to_dict()), ""
-    done = (folder / "complete.json").exists()
-    if path.exists():
-        found = read_json(path)
-        keys = [k for k in {**found, **wanted} if found.get(k, ...) != wanted.get(k, ...)]
-        differ = f"belongs to another config (they differ in {', '.join(keys)})" if keys else ""
-    elif done or whole_checkpoints(folder):
-        differ = "holds a run, but no config.json that tells which"
-    if differ:
-        raise UserError(
-            f"the run folder {folder} {differ}; nothing was changed. Delete that folder or choose "
-            "another"
-        )
-    return done
 
 
 def open_folder(config: RunConfig, folder: Path, device: str, **more: Any) -> None:

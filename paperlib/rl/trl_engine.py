@@ -31,7 +31,7 @@ from trl import GRPOConfig
 from paperlib.errors import UserError
 from paperlib.rl.checkpoint import load_state, newest_checkpoint
 from paperlib.rl.collect import make_stream
-from paperlib.rl.config import RunConfig
+from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logs import RunLog, Watch, write_complete
 from paperlib.rl.policy import (
     check_precision,
@@ -41,7 +41,7 @@ from paperlib.rl.policy import (
     resolve_device,
 )  # fmt: skip
 from paperlib.rl.trackers import check_trackers
-from paperlib.rl.train import end_reason, finished, open_folder, reward_terms
+from paperlib.rl.train import end_reason, open_folder, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.tasks.data import load_problems
