@@ -31,8 +31,9 @@ SHELL := bash
 export PYTHONPATH := $(CURDIR)
 unexport PYTHONHOME
 
-# Starts a recipe: the Python that `setup` found or made (and has said everything about).
-PY = python=$$(.ci/python 2> /dev/null) && "$$python"
+# Ends a recipe: the Python that `setup` found or made (and has said everything about), in the
+# shell's place, so that it gets what make passes on to the shell when make is told to end.
+PY = python=$$(.ci/python 2> /dev/null) && exec "$$python"
 
 REPRODUCE = -m paperlib reproduce --parallel $(PARALLEL) -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" \
         $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)") \

@@ -10,22 +10,30 @@ import sys
 
 from paperlib import __version__
 from paperlib.errors import UserError
+from paperlib.processes import end_by_signals, end_with_parent
 
 PROFILES = "smoke, tiny, laptop or paper"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit status: 0, 1 (a notebook or run failed), 2 (usage) or 3
-    (this machine lacks what the command needs)."""
+    """Run one command and return its exit status: 0, 1 (a notebook or run failed), 2 (usage), 3
+    (this machine lacks what the command needs) or 128 and the number of the signal that ended it.
+
+    Without ``arguments`` it is this process's command, and is ended by signals and by its parent's
+    end as :mod:`paperlib.processes` says.
+    """
+    if arguments is None:
+        end_by_signals()
+        end_with_parent()
     options = build_parser().parse_args(arguments)
     try:
         return options.command(options) or 0
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as signal:
         print("interrupted; the same command goes on where this one stopped", file=sys.stderr)
-        return 130
+        return 128 + (signal.args[0] if signal.args else 2)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,21 @@ def write_texts(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]
         for path, text in zip(temporary, texts.values(), strict=True):
             path.write_text(text, encoding="utf-8", newline="\n")
     return finals
+
+
+def by_step(paths: Iterable[Path], suffix: str = "") -> dict[int, Path]:
+    """Those of the paths whose whole name is a step's, of six digits, in order of the steps: what
+    a user keeps beside them, such as a copy, is no part of a run."""
+    named = ((path.name.removesuffix(suffix), path) for path in paths)
+    return dict(sorted(
+        (int(name), path) for name, path in named
+        if name.isdecimal() and name == f"{int(name):06d}"
+    ))  # fmt: skip
+
+
+def whole_checkpoints(run: Path) -> dict[int, Path]:
+    """The folders of a run's checkpoints that have their COMPLETE mark, by step."""
+    return by_step(mark.parent for mark in run.glob("checkpoints/*/COMPLETE"))
 
 
 def short_hash(obj: Any) -> str:

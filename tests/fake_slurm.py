@@ -1,6 +1,7 @@
 """A SLURM of one machine for tests: ``fake_slurm.py <command> <arguments>`` is sbatch, srun, ...
 
-State lies in $FAKE_SLURM: ``calls`` (a line a command), ``<job>.state``, ``<job>.pid``, ``groups``.
+State lies in $FAKE_SLURM: ``calls`` (a line a command), ``<job>.state``, ``<job>.pid``, ``groups``,
+``killed`` (from a test: the states of a task whose process fails, each until it was looked at).
 """
 
 import os
@@ -8,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 HOME = Path(os.environ["FAKE_SLURM"])
@@ -20,7 +22,8 @@ def sbatch(script):
     text = Path(script).read_text()
     array = re.search(r"--array=0-(\d+)%(\d+)", text)
     number = 100 + len(list(HOME.glob("script*")))
-    (HOME / f"script{number}").write_text(text)
+    script = HOME / f"script{number}"  # submitit moves its own as soon as it is taken
+    script.write_text(text)
     names = [f"{number}_{k}" for k in range(int(array[1]) + 1)] if array else [str(number)]
     for name in names:
         set_state(HOME / f"{name}.state", "PENDING")
@@ -57,7 +60,14 @@ def run_task(name, script):
         note("groups", str(task.pid))
         status = task.wait()
         if state.read_text() == "RUNNING":
-            set_state(state, "FAILED" if status else "COMPLETED")
+            killed = (HOME / "killed").read_text() if (HOME / "killed").exists() else "FAILED"
+            *passing, last = killed.split() if status else ["COMPLETED"]
+            for following in passing:
+                set_state(state, following)
+                looks = (HOME / "calls").read_text().count("sacct") + 3
+                while (HOME / "calls").read_text().count("sacct") < looks:
+                    time.sleep(0.05)
+            set_state(state, last)
 
 
 def srun(*arguments):
@@ -83,12 +93,13 @@ def sacct(*_):
 
 
 def scancel(option):
-    jobs = [
+    jobs = [option] + [
         path.name.removeprefix("script") for path in HOME.glob("script*")
         if option.replace("--name=", "--job-name=") in path.read_text().split()
     ]
     for path in HOME.glob("*.state"):
-        if path.stem.split("_")[0] in jobs and path.read_text() in ("PENDING", "RUNNING"):
+        named = {path.stem, path.stem.split("_")[0]} & set(jobs)
+        if named and path.read_text() in ("PENDING", "RUNNING"):
             set_state(path, "CANCELLED")
             if path.with_suffix(".pid").exists():
                 os.killpg(int(path.with_suffix(".pid").read_text()), signal.SIGKILL)

@@ -1,13 +1,21 @@
 """Artefacts by name, and running their notebooks one by one or several at once."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
+from test_grid import alive, store, wait_for  # noqa: F401 (the fixture)
+from test_store import make_config
 
 from paperlib.__main__ import main
 from paperlib.environment import ROOT
 from paperlib.errors import UserError
 from paperlib.experiments.artefacts import artefacts, choose, reproduce
+from paperlib.files import read_json
 
 
 def write_notebook(path, *sources):
@@ -73,3 +81,64 @@ def test_a_mistyped_parameter_starts_nothing(tmp_path, monkeypatch, capsys):
     assert "unknown parameter 'SEED'; valid: " in capsys.readouterr().err
     with pytest.raises(TypeError):  # DRAWS is some other notebook's: make gives PRESET to all
         reproduce({"n": ROOT / "notebooks" / "meds" / "fig4.ipynb"}, {"DRAWS": "3"})
+
+
+COMMAND = """
+import signal, sys
+from pathlib import Path
+import paperlib.environment
+paperlib.environment.ROOT = Path(sys.argv.pop(1))  # whose notebooks there are
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has it ignored
+from paperlib.__main__ import main
+sys.exit(main())
+"""
+GRID = """
+import os, subprocess
+from pathlib import Path
+from paperlib.experiments.grid import grid
+from test_store import *
+sleep = subprocess.Popen(["sleep", "300"])
+Path("pids").write_text(f"{os.getppid()} {os.getpid()} {sleep.pid}")
+grid([make_config(60), make_config(60, max_steps=6)], store=Store("runs"), device="cpu", jobs=2)
+"""
+
+
+@pytest.mark.parametrize(("command", "number"), [
+    ("reproduce", signal.SIGTERM),
+    *(pytest.param(command, number, marks=pytest.mark.slow) for command, number in (
+        ("reproduce", signal.SIGHUP), ("reproduce", signal.SIGINT), ("reproduce", signal.SIGKILL),
+        ("notebook", signal.SIGTERM), ("notebook", signal.SIGINT))),
+])  # fmt: skip
+def test_what_ends_a_command_ends_its_notebooks_kernels_and_workers(
+    store, tmp_path, command, number  # noqa: F811
+):
+    """Sent twice: nothing interrupts the cleaning up. SIGKILL: the notebook misses its parent."""
+    (tmp_path / "Makefile").touch()
+    path = tmp_path / "notebooks" / "meds" / "n.ipynb"
+    write_notebook(path, 'PROFILE = "tiny"', GRID)
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, str(tmp_path), command,
+         "n" if command == "reproduce" else str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
+    )  # fmt: skip
+    runs = [store.run(make_config(60, max_steps=steps)) for steps in (4, 6)]
+    try:
+        for run in runs:
+            wait_for(run.folder / "started")
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+        pids += [read_json(run.folder / "lock.json")["pid"] for run in runs]
+        assert all(map(alive, pids))
+        for _ in range(2):
+            process.send_signal(number)
+            time.sleep(0.1)
+        assert process.wait(30) == (128 + number if number != signal.SIGKILL else -number)
+        deadline = time.monotonic() + (20 if number == signal.SIGKILL else 0)
+        while any(map(alive, pids)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(map(alive, pids))
+    finally:
+        process.kill()
+    executed = tmp_path / "executed" / "tiny" / "meds"
+    assert [path.name for path in executed.iterdir()] == [".n.lock"]
+    assert [run.status() for run in runs] == ["partial"] * 2
+    assert [run.ensure().status() for run in runs] == ["complete"] * 2

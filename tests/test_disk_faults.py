@@ -24,6 +24,7 @@ from paperlib.experiments.store import Store
 from paperlib.files import disk_errors, read_json, read_jsonl, write_json_atomic
 from paperlib.rl import collect as collect_module
 from paperlib.rl.checkpoint import check_policy, newest_checkpoint
+from paperlib.rl.export import export
 from paperlib.rl.train import train
 from paperlib.tasks.tiny import MODEL_DIR
 
@@ -223,6 +224,30 @@ def test_old_state_is_dropped_only_when_the_new_weights_can_be_read(run, monkeyp
     states = sorted(p.parent.name for p in run.folder.glob("checkpoints/*/*.pt"))
     assert states == ["000001", "000002"]
     assert not (run.folder / "checkpoints" / "000003").exists()
+
+
+def test_what_a_user_keeps_beside_or_in_the_checkpoints_is_never_touched(finished, run, tmp_path):
+    """Only a whole name is a step's."""
+    as_killed_in_step_3(run)
+    checkpoints = run.folder / "checkpoints"
+    for name in ("000000", "000002-backup", "000002 copy", "000002 (1)", "000002.bak", "2"):
+        shutil.copytree(checkpoints / "000002", checkpoints / name)  # the first as if of a step
+    rollouts = run.folder / "rollouts" / "000001.parquet"
+    for name in ("000001 copy", "mine"):
+        shutil.copy(rollouts, rollouts.with_stem(name))
+    (checkpoints / "000000" / "optimizer notes.txt").write_text("mine")
+    (checkpoints / "000002" / "notes.txt").write_text("mine")
+    mine = [p for p in checkpoints.iterdir() if not (len(p.name) == 6 and p.name.isdigit())]
+    files = [checkpoints / "000000" / "optimizer notes.txt", *rollouts.parent.glob("*[ye].parquet"),
+             *(path for folder in mine for path in folder.iterdir())]  # fmt: skip
+    kept = {path: path.read_bytes() for path in files}
+    ensure(run.folder.parents[1])
+    assert len(kept) > 30 and {path: path.read_bytes() for path in files} == kept
+    assert not (checkpoints / "000000" / "state.pt").exists()
+    assert [step for step, _ in run.checkpoints()] == [0, 1, 2, 3]
+    assert len(run.rollouts()) == len(Store(finished).run(CONFIG).rollouts())
+    card = export(run.folder, tmp_path / "last") / "README.md"
+    assert "3 of 3" in card.read_text() and export(run.folder, tmp_path / "policy", 2).exists()
 
 
 def test_no_evaluation_of_damaged_weights(run, monkeypatch):

@@ -18,8 +18,7 @@ from fault_world import (
     wait_for,
 )
 
-from paperlib.files import read_json, read_jsonl, write_texts
-from paperlib.rl.checkpoint import whole_checkpoints
+from paperlib.files import read_json, read_jsonl, whole_checkpoints, write_texts
 from paperlib.tasks.tiny import MODEL_DIR
 
 pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import subprocess
+import threading
 from dataclasses import replace
 
 import pytest
 import torch
+from test_grid import alive, wait_for
 
 from paperlib.errors import UserError
 from paperlib.experiments import grid as grid_module
@@ -69,6 +72,32 @@ def test_a_job_in_two_processes(tmp_path):
                            (), "last", 1, "cpu")  # fmt: skip
     with pytest.raises(subprocess.CalledProcessError):  # 6 completions an update, 4 processes
         launched(shared_out_badly, 4, file)
+
+
+def test_an_interrupted_job_leaves_the_launcher_time_to_end_its_processes(tmp_path, monkeypatch):
+    launcher, pid = tmp_path / "launcher", tmp_path / "pid"
+    launcher.write_text(
+        f"#!/bin/sh\nsleep 300 & trap 'kill $!; exit 1' TERM; echo $! > {pid}.tmp\n"
+        f"mv {pid}.tmp {pid}; wait\n"
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setattr("paperlib.experiments.launch.sys.executable", str(launcher))
+    main = threading.main_thread().ident
+
+    def interrupt():
+        wait_for(pid)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            launched("a job", 2, tmp_path / "cpu.yaml")
+    finally:
+        signal.signal(signal.SIGINT, before)
+        thread.join()
+    assert not alive(int(pid.read_text()))
 
 
 def test_workers_share_out_the_gpus(monkeypatch, tmp_path):

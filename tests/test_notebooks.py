@@ -1,6 +1,7 @@
 """Parameters are checked before a kernel starts; real kernels run in the last tests only."""
 
 import json
+import multiprocessing
 import os
 import sys
 import threading
@@ -28,6 +29,13 @@ def make_notebook(path: Path, *sources: str, parameters: str = DEFAULTS) -> Path
     path.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(new_notebook(cells=cells), path)
     return path
+
+
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 @pytest.fixture
@@ -93,7 +101,23 @@ def test_a_text_becomes_the_defaults_type(default, text, value):
         (None, np.float64(2)),
         (None, float("inf")),
         ("a", "caf\udce9"),  # a byte of the command line that is no UTF-8
+        (0.5, 10**400),  # no float is so large
+        (0.5, -(10**5000)),  # nor has Python a text of it
+        (0.5, "1e999"),
+        ([0.5], [1, 10**400]),
+        ((0.5,), "1" + 400 * "0"),
+        ([0.5], "nan"),
+        ([[0.5]], [[float("inf")]]),
+        (3, 10**5000),
+        (3, "1" + 5000 * "0"),
+        (None, [10**5000]),
+        (None, {"a": 10**5000}),
+        (None, "{[]: 1}"),
+        ([0], "[" + 300 * "(" + "0"),
+        ({}, "-" * 100_000 + "1"),
+        (None, nested(5000)),
     ],
+    ids=lambda value: str(type(value).__name__),
 )
 def test_a_value_of_another_type_is_refused(default, given):
     with pytest.raises(UserError, match="parameter X is .* must be a .* default"):
@@ -118,11 +142,12 @@ def test_declared_parameters_reads_literals_only(tmp_path):
         return declared_parameters(nbformat.read(path, as_version=4), "n")
 
     assert declared("A = -1\nB: str = 'x'\n# note\n") == {"A": -1, "B": "x"}
-    for source in ("A = 1 + X", "import os", "A = B = 1", "A[0] = 1", "print(1)"):
+    for source in ("A = 1 + X", "import os", "A = B = 1", "A[0] = 1", "print(1)", "A = {[]: 1}"):
         with pytest.raises(UserError, match="not NAME = literal"):
             declared(source)
-    with pytest.raises(UserError, match="not Python"):
-        declared("%matplotlib inline")
+    for source in ("%matplotlib inline", "A = 1\0", f"A = {10_000 * '-'}1", f"A = {300 * '('}"):
+        with pytest.raises(UserError, match="not Python"):
+            declared(source)
 
 
 def test_exactly_one_parameters_cell(tmp_path):
@@ -313,3 +338,29 @@ def test_a_kernel_that_does_not_start_is_started_again(project, monkeypatch, fai
         with pytest.raises(NotebookError, match="did not start in 3 tries: Kernel died"):
             run_notebook(path, output=project / "out.ipynb")
     assert len(tries) == 3 and (project / "out.ipynb").exists() is (failures == 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_forked_while_a_notebook_runs_can_run_its_own(project, monkeypatch):
+    path, running, forked = make_notebook(project / "n.ipynb"), threading.Event(), threading.Event()
+
+    def execute(source, values, partial, *_):
+        running.set()
+        assert partial.name == ".2.partial.ipynb" or forked.wait(60)
+        nbformat.write(new_notebook(), partial)
+
+    monkeypatch.setattr("paperlib.experiments.notebooks._execute", execute)
+    first, second = project / "1.ipynb", project / "2.ipynb"
+    thread = threading.Thread(target=run_notebook, args=(path,), kwargs={"output": first})
+    thread.start()
+    assert running.wait(60)
+    child = multiprocessing.get_context("fork").Process(
+        target=run_notebook, args=(path,), kwargs={"output": second}
+    )
+    child.start()
+    child.join(20)
+    child.kill()
+    forked.set()
+    thread.join()
+    assert second.exists() and child.exitcode == 0 and first.exists()

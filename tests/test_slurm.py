@@ -56,8 +56,6 @@ def cluster(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.setenv("FAKE_SLURM", str(home))
     monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(submitit.SlurmJob, "_results_timeout_s", 0)
-    submitit.SlurmJob.watcher.clear()
-    submitit.SlurmJob.watcher._registered.clear()
     yield home
     if (home / "groups").exists():
         for group in (home / "groups").read_text().split():
@@ -150,6 +148,40 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypa
     assert run.status() == "complete"
     log = (run.folder / "log.txt").read_text()
     assert log.count("trained in") == 1 and f"trained in {pids[0]}" not in log
+
+
+@pytest.mark.parametrize(("states", "goes_on"), [
+    ("PREEMPTED", False), ("NODE_FAIL", False), ("OUT_OF_MEMORY", False), ("TIMEOUT", False),
+    ("PREEMPTED PENDING", True), ("NODE_FAIL PENDING", True), ("SUSPENDED PENDING", True),
+])  # fmt: skip
+def test_a_task_is_over_when_slurm_does_not_go_on_with_it(
+    cluster, tmp_path, monkeypatch, states, goes_on
+):
+    store = Store(tmp_path / "runs")
+    configs = [make_config(60), make_config(0)]
+    runs = [store.run(config) for config in configs]
+    (cluster / "killed").write_text(states)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(module, "SETTLE_SECONDS", 3 if goes_on else 0.5)
+
+    def kill():
+        wait_for(runs[0].folder / "started")
+        os.kill(read_json(runs[0].folder / "lock.json")["pid"], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        if goes_on:
+            grid(configs, **options(store))
+        else:
+            with pytest.raises(RuntimeError, match=f"(?s)1 of 2 runs failed.*100_0: {states}"):
+                grid(configs, **options(store))
+    finally:
+        thread.join()
+    assert [run.status() for run in runs] == ["complete" if goes_on else "partial", "complete"]
+    calls = (cluster / "calls").read_text().splitlines()
+    cancelled = [call for call in calls if call.startswith("scancel")]  # it might come back
+    assert cancelled == (["scancel 100_0"] if states in ("PREEMPTED", "NODE_FAIL") else [])
 
 
 def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch):

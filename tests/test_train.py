@@ -23,10 +23,12 @@ from paperlib.experiments.recipes import recipe
 from paperlib.files import read_json, read_jsonl
 from paperlib.rl import collect as collect_module
 from paperlib.rl import update as update_module
+from paperlib.rl.checkpoint import restore_rng, rng_state, save_state
 from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.policy import load_policy
 from paperlib.rl.sampling import Samples
-from paperlib.rl.train import restore_terms, train
+from paperlib.rl.train import restore_terms, seed_everything, train
+from paperlib.rl.trl_engine import train as trl_train
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.tiny import MODEL_DIR
 
@@ -394,9 +396,11 @@ def test_bad_configs_are_refused_when_made():
         ({"num_generations": 1}, "at least 2"), ({"mini_batches": 3}, "must divide"),
         ({"loss_type": "ppo"}, "valid: grpo, dapo, dr_grpo"), ({"max_steps": -1}, "max_steps"),
         ({"temperature": 0.0}, "temperature"), ({"terms": ()}, "no reward terms"),
+        ({"seed": -1}, "seed is -1; it must be in 0"), ({"seed": 10**400}, "seed is 1000"),
     ]:
         with pytest.raises(UserError, match=says):
             smoke("GRPO", **changes)
+    seed_everything(1_000_003 * smoke("GRPO", seed=2**32 - 1).seed)  # the TRL engine's
 
 
 @pytest.mark.parametrize(("states", "says"), [
@@ -412,11 +416,22 @@ def test_a_checkpoint_without_a_terms_memory_is_refused(states, says):
     assert term.seen.all()
 
 
-def test_another_configs_folder_is_refused(tmp_path):
-    train(smoke("GRPO", max_steps=0), tmp_path, progress=False)
-    (tmp_path / "complete.json").unlink()
-    with pytest.raises(UserError, match="belongs to another config.*epsilon"):
-        train(smoke("GRPO", max_steps=0, epsilon=0.1), tmp_path, progress=False)
+def test_another_configs_folder_is_refused_finished_or_not_by_both_engines(tmp_path):
+    mine, other = (smoke("GRPO", max_steps=0, epsilon=epsilon) for epsilon in (0.2, 0.1))
+    train(mine, tmp_path, progress=False)
+    theirs = replace(mine, engine="trl", max_steps=1)
+    for lost in ((), ("complete.json",)):
+        for name in lost:
+            (tmp_path / name).unlink()
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(UserError, match="another config: epsilon is 0.2 there, 0.1 here"):
+            train(other, tmp_path, progress=False)
+        with pytest.raises(UserError, match="engine is null there, .trl. here; max_steps"):
+            trl_train(theirs, tmp_path, progress=False)
+        assert sorted(tmp_path.rglob("*")) == before
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(UserError, match="it has no config.json"):
+        train(mine, tmp_path, progress=False)
 
 
 def test_a_damaged_checkpoint_says_what_to_delete(tmp_path):
@@ -435,6 +450,47 @@ def test_a_damaged_checkpoint_says_what_to_delete(tmp_path):
     newest.rmdir()
     train(config, tmp_path, progress=False)
     assert weights.read_bytes() == good
+
+
+@pytest.mark.parametrize(("saved_with", "restored_with"), [(1, 1), (8, 1), (1, 8), (2, 2), (8, 0)])
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_run_resumes_wherever_other_gpus_are_visible(
+    monkeypatch, saved_with, restored_with, earlier
+):
+    """Generators of the CPU stand in for those of the GPUs."""
+    def visible(count):
+        gpus = tuple(torch.Generator().manual_seed(i) for i in range(count))
+        for name, value in {
+            "default_generators": gpus, "device_count": lambda: count, "_lazy_init": lambda: None,
+            "is_available": lambda: count > 0, "is_initialized": lambda: True,
+            "current_device": lambda: 0,
+        }.items():
+            monkeypatch.setattr(torch.cuda, name, value)
+        for name in ("_lazy_init", "is_initialized", "current_device", "device_count"):
+            monkeypatch.setattr(torch.cuda.random, name, getattr(torch.cuda, name), raising=False)
+        return gpus
+
+    gpus = visible(saved_with)
+    torch.rand(3, generator=gpus[0])
+    state = rng_state(torch.device("cuda"))
+    if earlier:
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    expected = torch.rand(3, generator=gpus[0])
+    gpus = visible(restored_with)
+    restore_rng(state, torch.device("cuda" if gpus else "cpu"))
+    if gpus:
+        assert torch.equal(torch.rand(3, generator=gpus[0]), expected)
+        for i, other in enumerate(gpus[1:], start=1):
+            assert torch.equal(other.get_state(), torch.Generator().manual_seed(i).get_state())
+
+
+def test_a_state_is_not_read_back_into_gpu_memory(tmp_path, monkeypatch):
+    places, load = [], torch.load
+    monkeypatch.setattr(
+        torch, "load", lambda *a, **k: places.append(k.get("map_location")) or load(*a, **k)
+    )
+    save_state(tmp_path, {"step": 1, "moments": torch.ones(3)})
+    assert places == ["cpu"]
 
 
 def test_base_is_a_run_of_no_steps(tmp_path):

@@ -6,6 +6,7 @@ both papers, ``all`` names everything. A notebook that fails does not stop the o
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,8 +19,10 @@ import nbformat
 from paperlib.environment import ROOT
 from paperlib.errors import UserError
 from paperlib.experiments.parameters import declared_parameters
+from paperlib.processes import PARENT, stop_all
 
 FOLDERS = ("memory_r", "meds", "beyond")
+GRACE_SECONDS = 30.0  # for a notebook to shut down its kernel, and that its processes
 
 
 def artefacts(root: Path) -> dict[str, Path]:
@@ -89,7 +92,9 @@ def reproduce(
                 command = [sys.executable, "-m", "paperlib", "notebook", str(path)]
                 for key in parameters.keys() & _declared(path):
                     command += ["-p", key, parameters[key]]
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, env=os.environ | {PARENT: str(os.getpid())}
+                )
                 running.append((name, process, time.monotonic()))
             time.sleep(0.1)
             for name, process, began in [r for r in running if r[1].poll() is not None]:
@@ -99,10 +104,8 @@ def reproduce(
                 print(f"{name}: {state} in {seconds:.0f} s", file=sys.stderr, flush=True)
                 if process.returncode:
                     failed.append(name)
-    finally:  # Ctrl-C: the notebooks got it too, and what they computed is kept
-        for _, process, _ in running:
-            process.terminate()
-            process.wait()
+    finally:  # what the notebooks computed is kept
+        stop_all([process for _, process, _ in running], GRACE_SECONDS)
     return failed
 
 

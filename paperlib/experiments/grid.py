@@ -27,7 +27,8 @@ from paperlib.errors import UserError, check_choice
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.progress import Progress
 from paperlib.experiments.store import Run, Store
-from paperlib.experiments.workers import Worker, open_log, stop_all
+from paperlib.experiments.workers import Worker, open_log
+from paperlib.processes import stop_all
 from paperlib.rl.config import RunConfig
 from paperlib.rl.trackers import check_trackers
 

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from paperlib.errors import UserError
 from paperlib.experiments.recipes import LAUNCH
+from paperlib.processes import stop_all
 from paperlib.rl.config import RunConfig
 from paperlib.rl.trl_settings import LAUNCH_DIR
 
 if TYPE_CHECKING:
     from paperlib.experiments.grid import Job
 
+GRACE_SECONDS = 40.0  # for the launcher to end its processes, which it gives 30 s
 COPIES = "eight_gpus_ddp.yaml"  # for a recipe that needs no more than one GPU
 
 
@@ -52,12 +54,17 @@ def launched(job: Job, processes: int, file: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         pickled = Path(scratch) / "job.pkl"
         pickled.write_bytes(cloudpickle.dumps(job))
-        subprocess.run(
+        launcher = subprocess.Popen(
             [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(file),
              "--num_processes", str(processes), "--main_process_port", "0",  # any that is free
-             "-m", __name__, str(pickled), *(["--vllm"] if "vllm" in file.name else [])],
-            check=True,
+             "-m", __name__, str(pickled), *(["--vllm"] if "vllm" in file.name else [])]
         )  # fmt: skip
+        try:
+            launcher.wait()
+        finally:
+            stop_all([launcher], GRACE_SECONDS)
+    if launcher.returncode:
+        raise subprocess.CalledProcessError(launcher.returncode, launcher.args)
 
 
 def main(pickled: str, *flags: str) -> None:

@@ -28,7 +28,9 @@ from paperlib.experiments.parameters import convert, declared_parameters
 
 STATUS_SECONDS = 5.0  # how often the state of a grid inside the notebook is looked at
 STARTS = 3  # of a kernel; several that start at once may want the same port
-_RUNNING = threading.Lock()  # one notebook at a time in a process: kernels take its environment
+# one notebook at a time in a process, since kernels take its environment; by the process's id,
+# since a fork would inherit the lock of a thread that it does not have
+_RUNNING: dict[int, threading.Lock] = {}
 
 
 class NotebookError(RuntimeError):
@@ -84,7 +86,7 @@ def run_notebook(
         raise UserError(f"the folder of the output {target} cannot be made: {error}") from error
     partial = target.with_name(f".{target.stem}.partial.ipynb")
     failed = target.with_name(f"{target.stem}.failed.ipynb")
-    with _RUNNING, _sole_writer(target):
+    with _RUNNING.setdefault(os.getpid(), threading.Lock()), _sole_writer(target):
         partial.unlink(missing_ok=True)  # left by a kill
         try:
             with _own_kernel(root) as status_file, _status_shown(status_file, path.name, quiet):
@@ -105,17 +107,13 @@ def run_notebook(
 @contextmanager
 def _sole_writer(target: Path) -> Iterator[None]:
     """Refuse a result that another process is making; a kill frees it."""
-    lock = FileLock(target.with_name(f".{target.stem}.lock"))
     try:
-        lock.acquire(blocking=False)
+        with FileLock(target.with_name(f".{target.stem}.lock"), blocking=False):
+            yield
     except Timeout as error:
         raise UserError(
             f"another process is making {target}; wait until it has ended, or give another output"
         ) from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def find_root(notebook: Path) -> Path:

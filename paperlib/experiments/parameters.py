@@ -37,7 +37,7 @@ def declared_parameters(notebook: Any, name: str) -> dict[str, Any]:
         )
     try:
         statements = ast.parse(cells[0].source).body
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise UserError(f"{name}: the parameters cell is not Python: {error}") from error
     declared: dict[str, Any] = {}
     for statement in statements:
@@ -45,7 +45,7 @@ def declared_parameters(notebook: Any, name: str) -> dict[str, Any]:
         if key is None:
             raise UserError(
                 f"{name}: line {statement.lineno} of the parameters cell is not NAME = literal: "
-                f"{ast.unparse(statement)}"
+                f"{cells[0].source.splitlines()[statement.lineno - 1]}"
             )
         declared[key] = value
     return declared
@@ -62,7 +62,7 @@ def _assignment(statement: ast.stmt) -> tuple[str | None, Any]:
         return None, None
     try:
         return target.id, ast.literal_eval(value)
-    except ValueError:
+    except Exception:  # of many kinds: an unhashable key, a nesting too deep
         return None, None
 
 
@@ -85,11 +85,19 @@ def convert(name: str, value: Any, declared: dict[str, Any]) -> Any:
         ast.literal_eval(repr(found))
         json.dumps(found, ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
         return found
-    except (ValueError, SyntaxError, TypeError) as error:
+    except Exception as error:  # of many kinds: too large for a float, too deep, no literal
         kind = "plain value" if default is None else type(default).__name__
         raise UserError(
-            f"parameter {name} is {value!r}; it must be a {kind} like its default {default!r}"
+            f"parameter {name} is {_shown(value)}; it must be a {kind} like its default {default!r}"
         ) from error
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of thousands of digits, a deep list
+        return f"a {type(value).__name__} that cannot be written down"
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _read(text: str, default: Any) -> Any:
@@ -134,7 +142,7 @@ def _check(value: Any, default: Any) -> Any:
     if default is None:
         return value
     if isinstance(default, float) and type(value) in (int, float):
-        if not math.isfinite(value):
+        if not math.isfinite(float(value)):
             raise ValueError(value)
         return float(value)
     if isinstance(default, list | tuple) and isinstance(value, list | tuple):

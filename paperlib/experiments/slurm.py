@@ -31,7 +31,12 @@ from paperlib.experiments.grid import Job, describe
 from paperlib.experiments.progress import Progress
 from paperlib.experiments.workers import attempt, child_environment, open_log
 
-POLL_SECONDS = 5.0  # a look at each run's folder, not a question to SLURM, which submitit spaces
+POLL_SECONDS = 5.0  # a look at each run's folder
+LOOK_SECONDS = 60  # between two questions to SLURM
+# a task is over in these states; in some only if SLURM has not queued it again after a while
+OVER = ("CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "REVOKED", "TIMEOUT")
+RETURNING = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED")
+SETTLE_SECONDS = 180
 OWN = {"partition": None, "gpus": 1, "minutes": 240, "launch": None}
 TIMEOUTS = 20  # how often a task that ran out of time is queued again
 LOGGED = "the run failed, and its log.txt tells why"
@@ -150,6 +155,7 @@ def run_all(queued: list[Task], executor: Any, progress: Progress) -> list[Job]:
                 tasks = executor.submit_array(queued)
         except Exception as error:  # submitit's own kind, or the system's
             raise UserError(f"SLURM did not take the jobs: {error}") from error
+        _watch(tasks)
         waiting = dict(zip(tasks, (task.job for task in queued), strict=True))
         while waiting:
             progress.show(_states(list(waiting.values())))
@@ -164,8 +170,34 @@ def run_all(queued: list[Task], executor: Any, progress: Progress) -> list[Job]:
                             log.write(f"{error}\n".encode())
                             if isinstance(error, UncompletedJobError):  # killed, or never started
                                 log.write(f"SLURM job {task.job_id}: {task.state}\n".encode())
+                                if task.state in RETURNING:
+                                    task.cancel(check=False)
                 progress.advance()
     return failed
+
+
+def _watch(tasks: list[Any]) -> None:
+    """Have SLURM's tasks be over when SLURM does not go on with them. submitit waits for a task
+    that was preempted for good, and gives up one that is suspended or queued again."""
+    from submitit.slurm.slurm import SlurmInfoWatcher, SlurmJob
+
+    class Watcher(SlurmInfoWatcher):
+        def __init__(self) -> None:
+            super().__init__(delay_s=LOOK_SECONDS)
+            self._left: dict[str, float] = {}  # when a job was first found in a RETURNING state
+
+        def is_done(self, job_id: str, mode: str = "standard") -> bool:
+            state, look = self.get_state(job_id, mode).split()[0], self._last_status_check
+            if state in RETURNING:
+                return look - self._left.setdefault(job_id, look) >= SETTLE_SECONDS
+            self._left.pop(job_id, None)
+            return state in OVER
+
+    watcher = Watcher()
+    for task in tasks:
+        if isinstance(task, SlurmJob):
+            task.watcher = watcher
+            watcher.register_job(task.job_id)
 
 
 @contextmanager

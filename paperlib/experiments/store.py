@@ -8,7 +8,6 @@ except ``evaluations/``. Nothing here ever deletes a run.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -22,8 +21,16 @@ from filelock import FileLock, Timeout
 from paperlib.environment import launcher_rank
 from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.files import as_json, disk_errors, read_json, read_jsonl, write_json_atomic
-from paperlib.rl.config import RunConfig
+from paperlib.files import (
+    as_json,
+    by_step,
+    disk_errors,
+    read_json,
+    read_jsonl,
+    whole_checkpoints,
+    write_json_atomic,
+)
+from paperlib.rl.config import RunConfig, finished
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,16 +72,7 @@ def folder_status(folder: Path, config: RunConfig | None = None) -> str:
         last = read_json(folder / "complete.json")["step"]
     except (UserError, KeyError, TypeError):
         return "damaged"
-    return "complete" if last in dict(checkpoints(folder)) else "damaged"
-
-
-def checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """The whole checkpoints (those with a COMPLETE mark) of a run folder, by step."""
-    return sorted(
-        (int(mark.parent.name), mark.parent)
-        for mark in folder.glob("checkpoints/*/COMPLETE")
-        if mark.parent.name.isdecimal()
-    )
+    return "complete" if last in whole_checkpoints(folder) else "damaged"
 
 
 class Run:
@@ -129,7 +127,7 @@ class Run:
         """
         import pandas as pd
 
-        files = {int(p.stem): p for p in sorted(self.folder.glob("rollouts/*.parquet"))}
+        files = by_step(self.folder.glob("rollouts/*.parquet"), ".parquet")
         wanted = list(files) if steps is None else list(steps)
         absent = [step for step in wanted if step not in files]
         if absent:
@@ -141,7 +139,7 @@ class Run:
 
     def checkpoints(self) -> list[tuple[int, Path]]:
         """``(step, folder)`` of every whole checkpoint, by step."""
-        return checkpoints(self.folder)
+        return list(whole_checkpoints(self.folder).items())
 
     def evaluation_path(self, step: int, settings: EvalSettings) -> Path:
         """Where the evaluation of a checkpoint under some settings lies or will lie."""
@@ -178,16 +176,7 @@ class Run:
         """The status, or a :class:`UserError` if the folder cannot be used."""
         status = self.status()
         if status == "foreign":
-            stored, ours = read_json(self.folder / "config.json"), as_json(self.config.to_dict())
-            differ = [
-                f"{key} is {json.dumps(stored.get(key))} there, {json.dumps(ours.get(key))} here"
-                for key in sorted(stored.keys() | ours.keys())
-                if stored.get(key) != ours.get(key)
-            ]
-            raise UserError(
-                f"the run folder {self.folder} was made with another config: {'; '.join(differ)}. "
-                "Delete or move that folder to train the run anew"
-            )
+            finished(self.config, self.folder)  # raises, and says what differs
         if status == "damaged":
             raise UserError(
                 f"the run folder {self.folder} is damaged: its config.json or complete.json cannot "

@@ -36,9 +36,6 @@ HEAD_TO_HEAD = (
     "GRPO", "GRPO w/ Entropy Adv", "DAPO", "MEDS", "DAPO + Memory-R+ terms",
 )  # fmt: skip
 
-# Learning rates around the recipe's 2e-4 at which tiny runs collapse.
-LEARNING_RATES = (2e-4, 5e-4, 1e-3, 2e-3)
-
 
 def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
     """Memory-R+ on little data (AI-MO in the paper, Sec. 4.2 and Table 4, right column).

@@ -12,7 +12,6 @@ import queue
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,8 +23,6 @@ from paperlib.errors import UserError
 
 if TYPE_CHECKING:
     from paperlib.experiments.grid import Job
-
-GRACE_SECONDS = 5.0  # between asking a worker to stop and killing it
 
 
 class Worker:
@@ -74,21 +71,6 @@ class Worker:
             return None
         self.job = None
         return f"ended with status {status}"
-
-
-def stop_all(processes: list[subprocess.Popen]) -> None:
-    """Ask the processes to end, kill those that do not, and close what they were held by."""
-    for process in processes:
-        process.terminate()
-    deadline = time.monotonic() + GRACE_SECONDS
-    for process in processes:
-        try:
-            process.wait(timeout=max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdin.close()
-        process.stdout.close()
 
 
 def child_environment(threads: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ import os
 import random
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import torch
 from safetensors import safe_open
 
 from paperlib.errors import UserError
-from paperlib.files import read_jsonl
+from paperlib.files import read_jsonl, whole_checkpoints
 from paperlib.rl.policy import quiet_transformers
 
 STATES_KEPT = 2
@@ -81,7 +81,7 @@ def save_state(folder: Path, state: dict) -> None:
     """
     torch.save(state, folder / "state.pt")
     try:
-        torch.load(folder / "state.pt", weights_only=True)
+        load_state(folder)
     except Exception as error:
         raise UserError(
             f"the state of step {state['step']} cannot be read back ({error}); state_dict() of a "
@@ -111,15 +111,12 @@ def seal(run: Path, scratch: Path, step: int) -> None:
     if target.exists():  # a step that was trained again after falling back to an older checkpoint
         shutil.rmtree(target)
     os.replace(scratch, target)
-    with_state = [p for p in whole_checkpoints(run) if (p / "state.pt").exists()]
+    with_state = [p for p in whole_checkpoints(run).values() if (p / "state.pt").exists()]
     for old in with_state[:-STATES_KEPT]:
-        for path in (p for pattern in STATE_FILES for p in old.glob(pattern)):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def whole_checkpoints(run: Path) -> list[Path]:
-    """Folders of the checkpoints that have their COMPLETE mark, oldest first."""
-    return sorted(mark.parent for mark in (run / "checkpoints").glob("[0-9]*/COMPLETE"))
+        for name in listed_files(old, state=True):
+            (old / name).unlink(missing_ok=True)
+            with suppress(OSError):  # it is not empty
+                (old / name).parent.rmdir()
 
 
 def newest_checkpoint(run: Path, save_steps: int) -> Path | None:
@@ -132,7 +129,7 @@ def newest_checkpoint(run: Path, save_steps: int) -> Path | None:
         UserError: a file of it is missing or damaged, or there must have been a checkpoint and
             there is none: says what to delete. A run never silently starts again.
     """
-    whole = whole_checkpoints(run)
+    whole = list(whole_checkpoints(run).values())
     if not whole:
         done = max((row["step"] for row in read_jsonl(run / "metrics.jsonl")), default=0)
         if done > save_steps:  # the line of save_steps itself may be older than its checkpoint
@@ -171,19 +168,23 @@ def check_policy(checkpoint: Path) -> None:
     Raises:
         UserError: one of them is missing or damaged.
     """
-    try:
-        listed = list(json.loads((checkpoint / "COMPLETE").read_text()))
-    except ValueError:
-        listed = ["COMPLETE"]
-    kept = [  # all but what old checkpoints drop
-        name for name in listed
-        if not any(fnmatch(name.partition("/")[0], kind) for kind in STATE_FILES)
-    ]  # fmt: skip
-    if bad := damaged_files(checkpoint, kept):
+    if bad := damaged_files(checkpoint, listed_files(checkpoint, state=False)):
         raise UserError(
             f"checkpoint {checkpoint} is damaged ({', '.join(bad)}), and what it is worth cannot "
             "be told. Put a copy back, or delete or move the run's folder to train it anew"
         )
+
+
+def listed_files(checkpoint: Path, *, state: bool) -> list[str]:
+    """The files in COMPLETE that old checkpoints drop (state.pt last), or those that all keep."""
+    try:
+        names = list(json.loads((checkpoint / "COMPLETE").read_text()))
+    except ValueError:
+        return [] if state else ["COMPLETE"]
+    return [
+        name for name in sorted(names, key="state.pt".__eq__)
+        if any(fnmatch(name.partition("/")[0], kind) for kind in STATE_FILES) == state
+    ]  # fmt: skip
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:
@@ -191,27 +192,31 @@ def load_state(checkpoint: Path) -> dict[str, Any]:
     return torch.load(checkpoint / "state.pt", weights_only=True, map_location="cpu")
 
 
-def rng_state() -> dict[str, Any]:
-    """States of the global generators of python, numpy and torch, as plain values and tensors."""
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """States of the global generators of python, numpy and torch, as plain values and tensors; of
+    GPUs, of ``device`` alone: the run may go on where others are visible."""
     kind, keys, *rest = np.random.get_state()
     state: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": (kind, keys.tolist(), *rest),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
     return state
 
 
-def restore_rng(state: dict[str, Any]) -> None:
+def restore_rng(state: dict[str, Any], device: torch.device) -> None:
     """Put back what :func:`rng_state` took."""
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if "cuda" in state and device.type == "cuda":
+        saved = state["cuda"]
+        if isinstance(saved, list):  # of earlier versions: one of each GPU that was visible
+            saved = saved[min(device.index or 0, len(saved) - 1)]
+        torch.cuda.set_rng_state(saved, device)
 
 
 def _sha256(path: Path) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
-from paperlib.files import short_hash
+from paperlib.files import as_json, read_json, short_hash, whole_checkpoints
 
 ENGINES = ("ours", "trl")
 LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
@@ -94,6 +96,8 @@ class RunConfig:
                      "micro_batch_tokens", "max_skipped_steps"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if not 0 <= self.seed < 2**32:  # numpy's
+            raise UserError(f"seed is {self.seed}; it must be in 0..2**32 - 1")
         if self.max_steps < 0:
             raise UserError(f"max_steps is {self.max_steps}; it must be 0 (base model) or more")
         if self.prompts_per_step % self.mini_batches:
@@ -137,6 +141,31 @@ class RunConfig:
         """``<paper>-<method>-s<seed>-<hash>``: the run's folder name, safe on every file system."""
         slug = "".join(c if c.isalnum() else "-" for c in self.method.lower().replace("+", "-plus"))
         return f"{self.paper}-{slug.strip('-')}-s{self.seed}-{self.hash}"
+
+
+def finished(config: RunConfig, folder: Path) -> bool:
+    """Whether the folder holds the whole run.
+
+    Raises:
+        UserError: it is another config's, or has lost its config.json.
+    """
+    path, ours, wrong = folder / "config.json", as_json(config.to_dict()), ""
+    done = (folder / "complete.json").exists()
+    if path.exists():
+        theirs = read_json(path)
+        wrong = "; ".join(
+            f"{key} is {json.dumps(theirs.get(key))} there, {json.dumps(ours.get(key))} here"
+            for key in sorted({**theirs, **ours})
+            if theirs.get(key, ...) != ours.get(key, ...)
+        )
+    elif done or whole_checkpoints(folder):
+        wrong = "it has no config.json that tells whose it is"
+    if wrong:
+        raise UserError(
+            f"the run folder {folder} was made with another config: {wrong}. Nothing was changed; "
+            "delete or move that folder, or choose another"
+        )
+    return done
 
 
 def term_to_dict(term: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
-from paperlib.files import read_json, read_jsonl
+from paperlib.files import read_json, read_jsonl, whole_checkpoints
 from paperlib.markdown import escape_markdown, fenced
-from paperlib.rl.checkpoint import damaged_files, whole_checkpoints
+from paperlib.rl.checkpoint import damaged_files, listed_files
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
 from paperlib.tasks.sources import CATALOGUE
 
@@ -40,14 +40,15 @@ def export(run: Path, target: Path, step: int | None = None) -> Path:
     run, target = Path(run).resolve(), Path(target)
     if not (run / "config.json").is_file():
         raise UserError(f"{run} is not the folder of a run: it has no config.json")
-    folders = {int(folder.name): folder for folder in whole_checkpoints(run)}
+    folders = whole_checkpoints(run)
     if not folders or (step is not None and step not in folders):
         raise UserError(
             f"{run} has no checkpoint{'' if step is None else f' of step {step}'}; "
             f"it has {', '.join(map(str, folders)) or 'none'}"
         )
     step = max(folders) if step is None else step
-    names = [path.name for path in folders[step].iterdir() if path.suffix in KINDS]
+    listed = listed_files(folders[step], state=False)
+    names = [name for name in listed if name.endswith(KINDS)]
     if bad := damaged_files(folders[step], names):
         raise UserError(f"checkpoint {folders[step]} is damaged: {', '.join(bad)}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):

@@ -25,7 +25,7 @@ import torch
 
 from paperlib.environment import environment_record
 from paperlib.errors import UserError
-from paperlib.files import as_json, read_json, write_json_atomic
+from paperlib.files import as_json, write_json_atomic
 from paperlib.methods.rollouts import RewardTerm, call_terms
 from paperlib.rl.checkpoint import (
     load_state,
@@ -35,7 +35,7 @@ from paperlib.rl.checkpoint import (
     save_checkpoint,
 )
 from paperlib.rl.collect import collect, make_stream
-from paperlib.rl.config import RunConfig
+from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logps import check_head
 from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_complete, write_rollouts
 from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
@@ -61,7 +61,7 @@ def train(
             ``max_skipped_steps``. What was computed before stays on disk.
     """
     folder = Path(folder)
-    if (folder / "complete.json").exists():
+    if finished(config, folder):
         return
     if config.engine != "ours":
         raise UserError(
@@ -91,13 +91,13 @@ def train(
         optimizer.load_state_dict(state["optimizer"])
         stream.drawn = state["drawn"]
         restore_terms(terms, state["terms"])
-        restore_rng(state["rng"])
+        restore_rng(state["rng"], place)
 
     def save(step: int) -> None:
         save_checkpoint(folder, step, model, tokenizer, {
             "step": step, "empty_steps": empty_steps, "drawn": stream.drawn,
             "seconds": seconds + time.time() - began,
-            "optimizer": optimizer.state_dict(), "rng": rng_state(),
+            "optimizer": optimizer.state_dict(), "rng": rng_state(place),
             "terms": {t.name: t.state_dict() for t in terms if hasattr(t, "state_dict")},
             "metrics": row,
         })
@@ -203,22 +203,10 @@ def make_optimizer(config: RunConfig, model: Any) -> torch.optim.Optimizer:
 
 
 def open_folder(config: RunConfig, folder: Path, device: str, **more: Any) -> None:
-    """Make the folder, or check that it is this config's. Raises UserError if it is another's.
-
-    ``more`` goes to environment.json.
-    """
-    path, wanted = folder / "config.json", as_json(config.to_dict())
-    if not path.exists():
+    """Make the folder if there is none. ``more`` goes to environment.json."""
+    if not (folder / "config.json").exists():
         write_json_atomic(folder / "environment.json", {**environment_record(device), **more})
-        write_json_atomic(path, wanted)
-        return
-    found = read_json(path)
-    if found != wanted:
-        keys = [k for k in {**found, **wanted} if found.get(k) != wanted.get(k)]
-        raise UserError(
-            f"the run folder {folder} belongs to another config (they differ in "
-            f"{', '.join(keys)}); nothing was changed. Delete that folder or choose another"
-        )
+        write_json_atomic(folder / "config.json", as_json(config.to_dict()))
 
 
 def seed_everything(seed: int) -> None:
@@ -226,7 +214,7 @@ def seed_everything(seed: int) -> None:
     import random
 
     random.seed(seed)
-    np.random.seed(seed)
+    np.random.seed(seed % 2**32)  # it takes no more
     torch.manual_seed(seed)
 
 

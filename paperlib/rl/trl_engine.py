@@ -31,7 +31,7 @@ from trl import GRPOConfig
 from paperlib.errors import UserError
 from paperlib.rl.checkpoint import load_state, newest_checkpoint
 from paperlib.rl.collect import make_stream
-from paperlib.rl.config import RunConfig
+from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logs import RunLog, Watch, write_complete
 from paperlib.rl.policy import check_precision, load_policy, quiet_transformers, resolve_device
 from paperlib.rl.trackers import check_trackers
@@ -60,7 +60,7 @@ def train(
             makes no forward pass that could give them, or under FSDP.
     """
     folder = Path(folder)
-    if (folder / "complete.json").exists():
+    if finished(config, folder):
         return
     trackers = check_trackers(report_to)
     place = resolve_device(device)

@@ -231,10 +231,10 @@ class TermsTrainer(GRPOTrainer):
     def _call_terms(self, rollouts: Rollouts) -> tuple[dict[str, np.ndarray], np.ndarray, Tensor]:
         """Each term's rewards, their sums and the advantages. A term that draws random numbers
         draws the same ones in every process."""
-        before = rng_state()
+        before = rng_state(self.accelerator.device)
         seed_everything(1_000_003 * self.config.seed + rollouts.step)
         values, rewards = call_terms(self.terms, rollouts)
-        restore_rng(before)
+        restore_rng(before, self.accelerator.device)
         advantages, flat = advantages_of(self.config, rewards, rollouts.accuracy)
         self.meter.metrics |= rollout_metrics(rollouts, values, rewards, flat)
         return values, rewards, advantages

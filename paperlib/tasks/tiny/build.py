@@ -97,7 +97,7 @@ def _build_model(folder: Path, seed: int) -> float:
     """Train on WORKERS processes with one thread each; they are far faster than one with two."""
     with tempfile.TemporaryDirectory() as meeting:
         torch.multiprocessing.spawn(
-            _train_worker, (folder, seed, f"file://{meeting}/gloo"), nprocs=WORKERS
+            _train_worker, (folder, seed, f"file://{meeting}/gloo"), nprocs=WORKERS, daemon=True
         )
     loss = folder / "loss.json"
     value = read_json(loss)
