@@ -95,8 +95,9 @@ def batch_of_512() -> list[Row]:
     for name, limit, shift in (("cold", 2.1, 0), ("warm", 0.5, 1000)):
         if name == "cold":
             symbolic.stop_workers()
-        texts = [rf"so \boxed{{{kind.format(n=i % 37 + shift, m=i % 11 + 2)}}}" for i in range(128)
-                 for kind in ("{n}", r"\frac{{{n}}}{{{m}}}", r"{n}\sqrt{{{m}}}", r"{n} \text{{ cm}}")]
+        kinds = ("{n}", r"\frac{{{n}}}{{{m}}}", r"{n}\sqrt{{{m}}}", r"{n} \text{{ cm}}")
+        texts = [rf"so \boxed{{{kind.format(n=i % 37 + shift, m=i % 11 + 2)}}}"
+                 for i in range(128) for kind in kinds]
         began = time.perf_counter()
         grade_all(texts, [rf"\frac{{{i % 37 + shift}}}{{{i % 11 + 3}}}" for i in range(512)])
         rows.append(Row(f"grading 512 completions, {name}", "the grader before this one",
