@@ -328,7 +328,8 @@ def test_loss_and_gradients_equal_trl(trl, kind, beta, epsilon_high):
     )
     loss.backward()
     assert stats["clipped_low"] + stats["clipped_high"] > 0
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    # terms of about 1 cancel: the last bit of one of them is 1e-7
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=3e-7)
     for parameter, gradient in zip(model.parameters(), expected_gradients, strict=True):
         scale = gradient.abs().max()
         assert scale > 0
