@@ -25,7 +25,6 @@ from paperlib.report.curves import (
     curve_grid,
     curves,
     gains,
-    intrinsic_figure,
     last_third,
     mean_over,
     rise,
@@ -101,14 +100,6 @@ def test_marks_stand_where_collapses_start(runs):
     assert points == [[(marks["step"][0], 5.0)], [(marks["step"][1], 2.0)]]
     assert len(figure.axes[0].lines) == 3 + 1  # each seed is a line
     assert len(figure.legends[0].get_texts()) == 2
-
-
-def test_the_warm_up_is_shaded(runs):
-    figure = intrinsic_figure(curves(runs), warmup=5, window=1)
-    (shade,) = figure.axes[1].patches
-    assert (shade.get_x(), shade.get_width()) == (0, 5)
-    assert not figure.axes[0].patches
-    assert figure.axes[1].get_ylabel() == "explore, normalised"
 
 
 def test_differences_over_thirds_are_paired_and_show_gaps(runs):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import mistune
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -27,7 +26,6 @@ from paperlib.experiments.notebooks import NotebookError, run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
 from paperlib.methods.rollouts import Rollouts
-from paperlib.report.accuracy_curves import accuracy_panels
 from paperlib.report.browser import case_study, to_html, to_markdown
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.render import escape_latex
@@ -235,9 +233,6 @@ def test_figures_show_names_of_data_as_they_are(name):
     title = axes[0, 0].set_title(plain(name))
     figure.savefig(io.BytesIO())  # what it takes for mathematics and cannot read would raise
     assert not title._preprocess_math(title.get_text())[1]
-    frame = pd.DataFrame({"method": "R1", "seed": 0, "step": [0, 1], "level": name,
-                          "accuracy": [1.0, 2.0]})
-    accuracy_panels(frame).savefig(io.BytesIO())
 
 
 def test_ids_and_texts_are_never_file_names(tmp_path):

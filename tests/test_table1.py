@@ -7,9 +7,7 @@ from paperlib.experiments import rows, variants
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Store
 from paperlib.report import table1
-from paperlib.report.accuracy_curves import accuracy_panels, checkpoint_accuracy
 from paperlib.report.meds_figures import passk, passk_curves
-from paperlib.report.memory_r_tables import memory_r_table2
 from paperlib.report.render import to_markdown
 
 QWEN, LLAMA = "Qwen/Qwen2.5-0.5B-Instruct", "meta-llama/Llama-3.2-1B-Instruct"
@@ -130,7 +128,7 @@ def test_claims_are_about_the_papers_models_where_the_profile_has_them(two_model
     assert table1.compare(alone, tests, "x", "R1", "Base")[1].startswith("x: +16.7")  # no name
 
 
-def test_table_2_shows_the_authors_policy_and_the_printed_numbers_beside_ours(tmp_path):
+def test_table_2_scores_the_authors_policy_at_its_one_checkpoint(tmp_path):
     runs = rows.k_runs("paper", "paper", (0, 1), Store(tmp_path))
     assert len(runs) == 5 and len(runs[variants.AUTHORS]) == 1
     (authors,) = runs[variants.AUTHORS]
@@ -138,33 +136,11 @@ def test_table_2_shows_the_authors_policy_and_the_printed_numbers_beside_ours(tm
     assert authors.config.model.endswith("::Qwen2.5-0.5B-Open-R1-GRPOmemory_combine-20-2000-0")
     test = variants.small_data_settings("paper", "test")
     put(authors, (0,), [(test, {0: answers(test, 3, 1, 0)})])
-    table = memory_r_table2(runs, "paper", "paper")
-    place = columns(table)
-    found = {(row.group, row.label): row.cells for row in table.rows}
-    ours = found["measured here", "Authors' weights, K = 20"]
-    assert ours[place["GSM8K", "last"]].values == (75.0,) and ours[place["GSM8K", "best"]] is None
-    assert found["measured here", "K = 20"][place["GSM8K", "best"]].text(1) == "missing"
-    printed = found["as printed", "K = 20"]
-    assert printed[place["MATH-500", "last"]].text(1) == "25.3 ± 0.6"
-    assert printed[place["MATH-500", "max"]] is None and printed[place["Average", "last"]] is None
-    assert [row.label for row in table.rows if row.group == "as printed"] == [
-        "K = 1", "K = 10", "K = 20", "K = 30"
-    ]
-
-
-@pytest.mark.parametrize(("profile", "panels"), [("laptop", 1), ("paper", 4)])
-def test_fig2_has_a_panel_for_each_of_the_profiles_columns(profile, panels, tmp_path):
-    store = Store(tmp_path)
-    test = eval_settings("memory_r", profile, "test")
-    rights = (1,) * (panels - 1 or 1)
-    run = store.run(recipe("memory_r", "R1", profile, 0))
-    base = store.run(recipe("memory_r", "Base", profile, 0))
-    put(run, (5,), [(test, {5: answers(test, *rights)})])
-    put(base, (0,), [(test, {0: answers(test, *rights)})])
-    figure = accuracy_panels(checkpoint_accuracy({"R1": [run]}, base, test))
-    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-    assert len(titles) == panels and titles[-1] == "Average"
-    assert figure.axes[-1].texts  # the note keeps a place of its own
+    heads = [("paperlib_gsm8k", which, 1) for which in ("last", "best")]
+    last, best = table1.score_row("K = 20", [authors], heads, test, test).cells
+    assert last.values == (75.0,) and best is None
+    row = table1.score_row("K = 20", runs["Memory-R+ K=20"], heads, test, test)
+    assert [cell.text(1) for cell in row.cells] == ["missing"] * 2
 
 
 @pytest.mark.parametrize(("profile", "panels"), [("laptop", 1), ("paper", 6)])

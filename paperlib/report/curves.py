@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from paperlib.evaluation.collapse import ENTROPY, KL, LONG, REWARD_MODE, SHORT
 from paperlib.experiments.store import Run
-from paperlib.report.style import GREY, INK, color, legend_below, mean_band, panels, smooth
+from paperlib.report.style import color, legend_below, mean_band, panels, smooth
 from paperlib.report.verdict import Difference, difference
 
 LABELS = {
@@ -101,17 +101,6 @@ def _wide(data: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
     """``[steps, seeds]`` of one metric; without the seeds that have none."""
     of_method = data[data["method"] == method].reindex(columns=["step", "seed", metric])
     return of_method.pivot(index="step", columns="seed", values=metric).dropna(axis=1, how="all")
-
-
-def intrinsic_figure(data: pd.DataFrame, warmup: int, window: int = SMOOTH) -> Figure:
-    """Fig. 6: exploit and explore over steps; the first ``warmup`` steps are shaded."""
-    figure = curve_grid({"": (data, ("reward/exploit", "reward/explore"))}, window=window,
-                        width=4.6, height=3.2)  # fmt: skip
-    axes = figure.axes[1]
-    axes.axvspan(0, warmup, color=GREY, alpha=0.25, linewidth=0)
-    axes.text(warmup, 0.02, " warm-up of explore ends", color=INK, fontsize="small",
-              transform=axes.get_xaxis_transform())  # fmt: skip
-    return figure
 
 
 def mean_over(
