@@ -8,7 +8,6 @@ from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Store
 from paperlib.report import table1
 from paperlib.report.accuracy_curves import accuracy_panels, checkpoint_accuracy
-from paperlib.report.meds_figures import passk, passk_curves
 from paperlib.report.memory_r_tables import memory_r_table2
 from paperlib.report.render import to_markdown
 
@@ -165,16 +164,3 @@ def test_fig2_has_a_panel_for_each_of_the_profiles_columns(profile, panels, tmp_
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert len(titles) == panels and titles[-1] == "Average"
     assert figure.axes[-1].texts  # the note keeps a place of its own
-
-
-@pytest.mark.parametrize(("profile", "panels"), [("laptop", 1), ("paper", 6)])
-def test_fig4_has_a_panel_for_each_of_the_profiles_columns(profile, panels):
-    test = eval_settings("meds", profile, "test")
-    result = {"settings": test.to_dict(), "problems": answers(test, *(1,) * (panels - 1 or 1))}
-    results = {m: {0: result} for m in ("Base", "DAPO", "MEDS")}
-    figure = passk(passk_curves(results, 4))
-    titles = [ax.get_title().split(" (")[0] for ax in figure.axes if ax.get_title()]
-    assert titles[panels - 1 :] == ["Average", "Average: MEDS less rival"]
-    assert titles[: panels - 1] == ["AIME24", "AMC23", "MATH-500", "Minerva", "OlympiadBench"][
-        : panels - 1
-    ]
