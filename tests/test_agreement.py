@@ -115,7 +115,6 @@ def test_interval_is_over_prompts():
     assert 0.22 < found["low"] < 0.35 and 0.65 < found["high"] < 0.78
     # a second seed on the same prompts is no further prompt: the interval must not shrink
     pd.testing.assert_frame_equal(agreement(pd.concat([one, one])), agreement(one))
-    assert agreement(one, seed=1).loc["agreement", "value"] == 0.5
 
 
 def test_no_pair_at_all():

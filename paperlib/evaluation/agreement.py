@@ -79,13 +79,11 @@ def _kappa(pairs: np.ndarray) -> np.ndarray:
         return 2 * (both * neither - category * cluster) / below
 
 
-def agreement(
-    counts: pd.DataFrame, *, draws: int = 2000, seed: int = 0, level: float = 0.95
-) -> pd.DataFrame:
+def agreement(counts: pd.DataFrame, draws: int = 2000) -> pd.DataFrame:
     """Rows ``agreement``, ``kappa``, ``ari``, ``chance``; columns ``value``, ``low``, ``high``.
 
     Agreement (MEDS, Sec. 4.5), its chance and kappa are those of the pairs of all prompts; ari is
-    the mean of the prompts that have one. NaN where undefined. The interval is a percentile
+    the mean of the prompts that have one. NaN where undefined. The 95 % interval is a percentile
     bootstrap over prompts; a prompt that comes in several rows (seeds) is drawn as a whole.
 
     Args:
@@ -95,9 +93,8 @@ def agreement(
     # how often each prompt is drawn; the first line is the data itself
     times = np.ones((1, len(names)), dtype=int)
     if len(names):
-        drawn = np.random.default_rng(seed).multinomial(
-            len(names), np.full(len(names), 1 / len(names)), size=draws)
-        times = np.concatenate([times, drawn])
+        rng, shares = np.random.default_rng(0), np.full(len(names), 1 / len(names))
+        times = np.concatenate([times, rng.multinomial(len(names), shares, size=draws)])
     times = times[:, prompt]
     pairs, telling = times @ counts[PAIRS].to_numpy(float), counts["ari"].notna().to_numpy()
     with np.errstate(invalid="ignore"):
@@ -107,5 +104,7 @@ def agreement(
             "ari": times @ counts["ari"].fillna(0).to_numpy() / times[:, telling].sum(axis=1),
             "chance": times @ counts["expected"].to_numpy() / pairs.sum(axis=1),
         })  # fmt: skip
-    low, high = (values[1:].quantile((1 + sign * level) / 2) for sign in (-1, 1))
-    return pd.DataFrame({"value": values.iloc[0], "low": low, "high": high})
+    drawn = values[1:]
+    return pd.DataFrame({
+        "value": values.iloc[0], "low": drawn.quantile(0.025), "high": drawn.quantile(0.975),
+    })  # fmt: skip

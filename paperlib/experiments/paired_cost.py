@@ -18,7 +18,7 @@ from paperlib.errors import UserError
 from paperlib.experiments.grid import fixed_threads
 from paperlib.experiments.replay import stored_rollouts
 from paperlib.experiments.store import Run
-from paperlib.methods.meds import ClusterPenalty
+from paperlib.experiments.variants import cluster_term
 from paperlib.methods.rollouts import call_term, call_terms
 from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig
@@ -39,10 +39,8 @@ def paired_steps(run: Run, pairs: int) -> pd.DataFrame:
     """
     if run.status() != "complete":
         raise UserError(f"{run.config.name} is {run.status()}; paired steps start from its end")
-    if not any(isinstance(term, ClusterPenalty) for term in run.config.terms):
-        raise UserError(f"{run.config.name} has no cluster penalty; give a MEDS run")
-    meds = replace(run.config, learning_rate=0.0)
-    plain = tuple(term for term in meds.terms if not isinstance(term, ClusterPenalty))
+    meds, penalty = replace(run.config, learning_rate=0.0), cluster_term(run.config)
+    plain = tuple(term for term in meds.terms if term is not penalty)
     sides = {"DAPO": replace(meds, terms=plain), "MEDS": meds}
     last, folder = run.checkpoints()[-1]
     rows = []
