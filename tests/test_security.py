@@ -12,12 +12,12 @@ from pathlib import Path
 
 import mistune
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stub_api import api_error, running_stub
-from test_browser import rollouts
 from test_notebooks import make_notebook
 
 from paperlib.environment import ROOT
@@ -26,11 +26,11 @@ from paperlib.experiments.notebooks import NotebookError, run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
 from paperlib.methods.rollouts import Rollouts
-from paperlib.report.browser import case_study, to_html, to_markdown
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.render import escape_latex
 from paperlib.report.render import to_markdown as to_markdown_table
 from paperlib.report.style import panels, plain
+from paperlib.report.texts import html_table, pipe_table
 from paperlib.rl.checkpoint import load_state
 from paperlib.rl.logs import write_rollouts
 from paperlib.rl.policy import load_policy
@@ -192,14 +192,14 @@ class Tags(HTMLParser):
 @settings(max_examples=40)
 @given(EVIL, EVIL)
 def test_the_browser_shows_texts_and_no_markup(completion, answer):
-    case = case_study(rollouts(angle=[0.0], completion=[completion], answer=[answer]), "p")
-    page = Tags(to_html(case))
+    case = pd.DataFrame({"name": ["v1-00"], "answer": answer, "completion": completion})
+    page = Tags(html_table(case))
     assert page.tags == {(t,) for t in ("table", "tr", "th", "td", "pre")}
-    assert page.cells[2].removesuffix("\n") == answer.removesuffix("\n")
-    html = mistune.create_markdown(escape=False, plugins=["table"])(to_markdown(case))
+    assert page.cells[1].removesuffix("\n") == answer.removesuffix("\n")
+    html = mistune.create_markdown(escape=False, plugins=["table"])(pipe_table(case))
     text = Tags(html)
     allowed = {"table", "thead", "tbody", "tr", "th", "td", "p"}
-    assert {tag[0] for tag in text.tags} <= allowed and len(text.cells) == 6 + 11
+    assert {tag[0] for tag in text.tags} <= allowed and len(text.cells) == 3
 
 
 @settings(max_examples=80)

@@ -7,7 +7,6 @@ from paperlib.experiments import rows, variants
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Store
 from paperlib.report import table1
-from paperlib.report.meds_figures import passk, passk_curves
 from paperlib.report.render import to_markdown
 
 QWEN, LLAMA = "Qwen/Qwen2.5-0.5B-Instruct", "meta-llama/Llama-3.2-1B-Instruct"
@@ -142,15 +141,3 @@ def test_table_2_scores_the_authors_policy_at_its_one_checkpoint(tmp_path):
     row = table1.score_row("K = 20", runs["Memory-R+ K=20"], heads, test, test)
     assert [cell.text(1) for cell in row.cells] == ["missing"] * 2
 
-
-@pytest.mark.parametrize(("profile", "panels"), [("laptop", 1), ("paper", 6)])
-def test_fig4_has_a_panel_for_each_of_the_profiles_columns(profile, panels):
-    test = eval_settings("meds", profile, "test")
-    result = {"settings": test.to_dict(), "problems": answers(test, *(1,) * (panels - 1 or 1))}
-    results = {m: {0: result} for m in ("Base", "DAPO", "MEDS")}
-    figure = passk(passk_curves(results, 4))
-    titles = [ax.get_title().split(" (")[0] for ax in figure.axes if ax.get_title()]
-    assert titles[panels - 1 :] == ["Average", "Average: MEDS less rival"]
-    assert titles[: panels - 1] == ["AIME24", "AMC23", "MATH-500", "Minerva", "OlympiadBench"][
-        : panels - 1
-    ]

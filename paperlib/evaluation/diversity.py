@@ -1,8 +1,9 @@
-"""How much responses to one question differ (Memory-R+, Table 6).
+"""How much vectors differ: of responses to one question, of the features of wrong rollouts.
 
-Diversity = 100 x (1 - mean cosine over the pairs of one question's samples), averaged over
-questions: 0 if all samples are alike, 100 if they share nothing. The paper has two vector spaces,
-TF-IDF and a sentence transformer; the latter is :func:`paperlib.methods.embeddings.text_encoder`.
+Diversity (Memory-R+, Table 6) = 100 x (1 - mean cosine over the pairs of one question's samples),
+averaged over questions: 0 if all samples are alike, 100 if they share nothing. The paper has two
+vector spaces, TF-IDF and a sentence transformer; the latter is
+:func:`paperlib.methods.embeddings.text_encoder`. MEDS (Sec. 4.3, App. E) has the top-1 eigen ratio.
 """
 
 from __future__ import annotations
@@ -40,9 +41,6 @@ def pairwise_diversity(vectors: np.ndarray) -> np.ndarray:
 
     Returns:
         ``[questions]``, x 100.
-
-    Raises:
-        UserError: fewer than two samples a question; a vector that is not finite.
     """
     data = np.asarray(vectors, dtype=np.float64)
     if data.ndim != 3 or data.shape[1] < 2:
@@ -60,3 +58,18 @@ def pairwise_diversity(vectors: np.ndarray) -> np.ndarray:
     first, second = np.triu_indices(data.shape[1], k=1)
     # a cosine of two equal vectors may exceed 1 by rounding
     return 100 * (1 - cosines[:, first, second].mean(axis=1).clip(-1, 1))
+
+
+def top1_eigen_ratio(vectors: np.ndarray) -> float:
+    """Largest eigenvalue of the covariance of ``vectors [n, d]`` over the sum of all (MEDS).
+
+    Between 1/d (spread evenly: diverse) and 1 (all on one line). Rows that hold NaN, rollouts
+    without a feature, are left out. NaN for fewer than two rows, or where all are equal.
+    """
+    vectors = np.asarray(vectors, dtype=np.float64)
+    vectors = vectors[np.isfinite(vectors).all(axis=1)]
+    if not len(vectors) or not np.ptp(vectors, axis=0).any():
+        return float("nan")
+    # squared singular values of the centred rows are the eigenvalues, up to one factor
+    spread = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False) ** 2
+    return float(spread[0] / spread.sum())

@@ -125,7 +125,10 @@ def feature_settings(name: str, base: RunConfig) -> Meds:
 
 def cluster_term(config: RunConfig) -> ClusterPenalty:
     """The cluster penalty of a config that has one."""
-    return next(t for t in config.terms if isinstance(t, ClusterPenalty))
+    terms = [term for term in config.terms if isinstance(term, ClusterPenalty)]
+    if not terms:
+        raise UserError(f"{config.name} has no cluster penalty; take a MEDS run")
+    return terms[0]
 
 
 def recorded_dapo(profile: str, seed: int, preset: str = "paper") -> RunConfig:

@@ -236,7 +236,7 @@ def meds_over_dapo_real(repeats: int) -> Row:
     for pair in range(repeats + 1):
         for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
             stream = make_stream(meds, problems, model, tokenizer)
-            found = paired_cost._step(sides[name], 1, stream, model, tokenizer, optimizer,
+            found = paired_cost.timed_step(sides[name], 1, stream, model, tokenizer, optimizer,
                                       terms[name])
             if pair:
                 rows.append({"pair": pair, "method": name, **found})
