@@ -48,11 +48,11 @@ def load_docs(
     if prompt == "tags-oneshot":
         raise UserError("prompt 'tags-oneshot' is for training; its tests are 0-shot: use 'tags'")
     problems = load_problems(dataset)
-    kinds = {type(p.level) for p in problems if p.level is not None}
-    as_one = str if len(kinds) > 1 else lambda level: level  # a column has one type
+    # a column has one type
+    mixed = len({type(p.level) for p in problems if p.level is not None}) > 1
     rows = [
         {"id": p.id, "question": p.question, "answer": p.answer,
-         "level": None if p.level is None else as_one(p.level),
+         "level": str(p.level) if mixed and p.level is not None else p.level,
          "system_prompt": SYSTEM_PROMPTS.get(prompt, ""), "grading": grading}
         for p in problems
     ]  # fmt: skip
