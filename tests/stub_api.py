@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,45 +30,33 @@ def api_error(kind: str, text: str = "no") -> dict[str, Any]:
 
 
 class Stub(ThreadingHTTPServer):
-    """``script``: replies to POST /v1/messages in turn, the last one for ever: a message's JSON,
-    or ``(status, body, headers)`` with a JSON value or bytes as body, or "hang up".
-
-    ``batch_script``: the same for creating a batch, "accept, hang up" too; while it is empty,
-    batches are created. ``result(custom_id, params)`` makes the ``result`` of each line;
-    ``lines(lines)`` may reorder or lose lines; ``polls`` is how often a batch is in progress;
-    ``results_script``: replies to the first reads of results.
+    """Replies are a message's JSON, ``(status, JSON or bytes, headers)`` or "hang up": ``script``
+    to POST /v1/messages in turn, the last one for ever; ``batch_script`` to creating a batch and
+    ``results_script`` to reading results, while they last. ``result(params)`` makes each line's
+    ``result``, ``lines(lines)`` may change them; ``polls`` is how often a batch is in progress.
     """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.reset()
-
-    def reset(self) -> None:
         self.script: list[Any] = [message('{"score": 3}')]
         self.batch_script: list[Any] = []
         self.results_script: list[Any] = []
         self.polls = 0
-        self.result: Callable[[str, dict], dict] = lambda key, params: {
-            "type": "succeeded", "message": message('{"score": 3}')
-        }  # fmt: skip
-        self.lines: Callable[[list], list] = lambda lines: lines
+        self.result = lambda params: {"type": "succeeded", "message": message('{"score": 3}')}
+        self.lines = lambda lines: lines
         self.asked: list[dict] = []  # bodies of POST /v1/messages
         self.headers: list[dict] = []
         self.batches: dict[str, list[dict]] = {}  # id -> its requests
-        self.created = "2026-05-01T12:00:00Z"
 
     def batch_json(self, name: str, status: str = "ended") -> dict[str, Any]:
-        counts = dict.fromkeys(("canceled", "errored", "expired", "processing"), 0)
+        counts = dict.fromkeys(("canceled", "errored", "expired", "processing", "succeeded"), 0)
         return {
             "id": name, "type": "message_batch", "processing_status": status,
-            "created_at": self.created, "expires_at": "2099-01-01T00:00:00Z",
-            "request_counts": {**counts, "succeeded": len(self.batches[name])},
+            "created_at": "2026-05-01T12:00:00Z", "expires_at": "2099-01-01T00:00:00Z",
+            "request_counts": counts,
             "results_url": f"{self.url}/v1/messages/batches/{name}/results",
         }  # fmt: skip
-
-    def next(self, script: list[Any]) -> Any:
-        return script.pop(0) if len(script) > 1 else script[0]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -85,20 +73,16 @@ class Handler(BaseHTTPRequestHandler):
         stub.headers.append(dict(self.headers))
         if self.path == "/v1/messages":
             stub.asked.append(body)
-            return self.reply(stub.next(stub.script))
-        scripted = stub.batch_script.pop(0) if stub.batch_script else "accept"
-        if scripted in ("accept", "accept, hang up"):
-            name = f"msgbatch_{len(stub.batches)}"
-            stub.batches[name] = body["requests"]
-            scripted = stub.batch_json(name, "in_progress") if scripted == "accept" else "hang up"
-        self.reply(scripted)
+            return self.reply(stub.script.pop(0) if len(stub.script) > 1 else stub.script[0])
+        if stub.batch_script:
+            return self.reply(stub.batch_script.pop(0))
+        name = f"msgbatch_{len(stub.batches)}"
+        stub.batches[name] = body["requests"]
+        self.reply(stub.batch_json(name, "in_progress"))
 
     def do_GET(self) -> None:
         stub = self.server
-        name, _, tail = self.path.removeprefix("/v1/messages/batches").strip("/").partition("/")
-        if not name or name.startswith("?"):
-            found = [stub.batch_json(n) for n in reversed(stub.batches)]
-            return self.reply({"data": found, "has_more": False, "first_id": None, "last_id": None})
+        name, _, tail = self.path.removeprefix("/v1/messages/batches/").partition("/")
         if name not in stub.batches:
             return self.reply((404, api_error("not_found_error"), {}))
         if not tail:
@@ -107,8 +91,8 @@ class Handler(BaseHTTPRequestHandler):
         if stub.results_script:
             return self.reply(stub.results_script.pop(0))
         lines = [
-            {"custom_id": r["custom_id"], "result": stub.result(r["custom_id"], r["params"])}
-            for r in stub.batches[name]
+            {"custom_id": request["custom_id"], "result": stub.result(request["params"])}
+            for request in stub.batches[name]
         ]
         text = "".join(json.dumps(line) + "\n" for line in stub.lines(lines))
         self.reply((200, text.encode(), {"content-type": "application/x-jsonl"}))
@@ -142,25 +126,17 @@ def running_stub() -> Iterator[Stub]:
 
 
 def guard_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail the test at once if anything but loopback is looked up or connected to."""
-    connect, look_up = socket.socket.connect, socket.getaddrinfo
+    """Fail the test at once if anything but loopback is looked up."""
+    look_up = socket.getaddrinfo
 
-    def check(host: Any) -> None:
+    def guarded(host: Any, *args: Any, **kwargs: Any) -> Any:
         if host not in ("127.0.0.1", b"127.0.0.1"):
             pytest.fail(f"the test reached for the network: {host}")  # no Exception: not swallowed
-
-    def guarded_connect(self: socket.socket, address: Any) -> Any:
-        check(address[0])
-        return connect(self, address)
-
-    def guarded_look_up(host: Any, *args: Any, **kwargs: Any) -> Any:
-        check(host)
         return look_up(host, *args, **kwargs)
 
-    monkeypatch.setattr(socket.socket, "connect", guarded_connect)
-    monkeypatch.setattr(socket, "getaddrinfo", guarded_look_up)
+    monkeypatch.setattr(socket, "getaddrinfo", guarded)
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
-    monkeypatch.delenv("ANTHROPIC_AUTH_TOKEN", raising=False)
+    for name in ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)

@@ -160,12 +160,9 @@ def test_a_user_file_with_another_n_scores_every_response_under_its_own_name(sta
     }
 
 
-def test_one_response_has_an_accuracy_and_no_pass_at_k():
+def test_scores_of_one_response_and_of_several():
     assert process_results({}, [["right"]]) == {"accuracy": 1.0, "no_answer": 0.0}
     assert process_results({}, [["no answer"]]) == {"accuracy": 0.0, "no_answer": 1.0}
-
-
-def test_pass_at_k_for_powers_of_two_and_n():
     scores = process_results({}, [["wrong", "right", "wrong", "no answer", "wrong", "wrong"]])
     assert list(scores) == ["first", "avg@6", "pass@1", "pass@2", "pass@4", "pass@6", "no_answer"]
     assert scores["pass@2"] == pytest.approx(1 / 3)  # 1 - C(5, 2) / C(6, 2)
@@ -247,39 +244,29 @@ def test_sampled_responses_never_come_from_a_cache_and_greedy_ones_only_from_the
 SAMPLED = {"until": [], "do_sample": True, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
 
 
-@pytest.mark.parametrize("setting", ["temperature: 0.7", "generation_kwargs: {temperature: 0.7}"])
+@pytest.mark.parametrize("setting", [
+    "temperature: 0.7", "generation_kwargs: {temperature: 0.7}", {"temperature": 0.7}
+])
 @pytest.mark.parametrize(("base", "limit", "n"), [
     ("paperlib_math500", 2048, 1), ("paperlib_aime24", 3072, 1),
     ("paperlib_aime24_t1", 3072, 16), ("tiny_test_t1", 80, 16),
 ])  # fmt: skip
-def test_a_user_file_that_sets_a_temperature_loses_nothing_else(
+def test_a_temperature_in_a_user_file_or_in_gen_kwargs_samples_and_loses_nothing_else(
     stand_in, tmp_path, base, limit, n, setting
 ):
     from lm_eval.api.model import CachingLM
 
-    (tmp_path / "mine.yaml").write_text(f"include: {TASKS / base}.yaml\ntask: mine\n{setting}\n")
-    lm = scripted(lambda i, *_: f"\\boxed{{{i}}}")
-    for _ in range(2):  # the second time lm-eval's cache could answer
-        task = load("mine", tmp_path)["mine"]
-        output = evaluate(CachingLM(lm, str(tmp_path / "cache.db")), {"mine": task})
-        assert task.config.generation_kwargs == {
-            **SAMPLED, "temperature": 0.7, "max_gen_toks": limit
-        }
-        assert all(len(set(s["resps"][0])) == n for s in output["samples"]["mine"])
-    assert lm.asked == 2 * 2 * n
-
-
-def test_gen_kwargs_with_a_temperature_sample_a_greedy_task(stand_in, tmp_path):
-    from lm_eval.api.model import CachingLM
-
+    line = setting if isinstance(setting, str) else ""
+    (tmp_path / "mine.yaml").write_text(f"include: {TASKS / base}.yaml\ntask: mine\n{line}\n")
     lm = scripted(lambda i, context, settings: seen.append(settings) or f"\\boxed{{{i}}}")
     seen = []
-    for asked in (2, 4):
-        task = load("paperlib_math500")["paperlib_math500"]
-        task.set_config("generation_kwargs", {"temperature": 0.7}, update=True)  # as lm-eval does
-        evaluate(CachingLM(lm, str(tmp_path / "cache.db")), {"paperlib_math500": task})
-        assert lm.asked == asked
-    assert seen == [{**SAMPLED, "temperature": 0.7, "max_gen_toks": 2048}] * 4
+    for _ in range(2):  # the second time lm-eval's cache could answer
+        task = load("mine", tmp_path)["mine"]
+        if not line:
+            task.set_config("generation_kwargs", setting, update=True)  # as --gen_kwargs does
+        output = evaluate(CachingLM(lm, str(tmp_path / "cache.db")), {"mine": task})
+        assert all(len(set(s["resps"][0])) == n for s in output["samples"]["mine"])
+    assert seen == [{**SAMPLED, "temperature": 0.7, "max_gen_toks": limit}] * 2 * 2 * n
 
 
 @pytest.mark.parametrize(("name", "given", "message"), [
@@ -340,6 +327,8 @@ def watched(stand_in, monkeypatch):
         (WITH_BOS, False, {}),
         (TURNS, True, {}),
         ("\n" + WITH_BOS, True, {"add_bos_token": False}),  # see the header of _task.yaml
+        pytest.param("\n" + WITH_BOS, True, {}, id="lm-eval's trap", marks=pytest.mark.xfail(
+            strict=True, reason="if this passes, lm-eval has mended it: drop the note")),
     ],
 )
 def test_exactly_one_bos_and_our_own_prompt_on_the_hf_backend(
@@ -350,12 +339,6 @@ def test_exactly_one_bos_and_our_own_prompt_on_the_hf_backend(
     ours = [build_prompt(tokenizer, p.question, "boxed") for p in PROBLEMS]
     assert calls[0][0] == ours
     assert [ids.count(BOS) for ids in ours] == [1, 1]
-
-
-def test_the_argument_that_avoids_two_bos_is_needed_only_after_white_space(watched):
-    tokenizer = byte_tokenizer("\n" + WITH_BOS, adds_bos=True)
-    calls, _ = watched(tokenizer, "paperlib_gsm8k", "\\boxed{2}")
-    assert calls[0][0][0].count(BOS) == 2  # if this fails, lm-eval has mended it: drop the note
 
 
 def test_a_question_that_names_a_special_token_is_refused_on_the_hf_backend(watched, monkeypatch):

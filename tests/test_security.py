@@ -256,7 +256,8 @@ def test_a_notebook_that_fails_at_the_api_keeps_the_key_to_itself(tmp_path, monk
     (tmp_path / "pyproject.toml").touch()
     path = make_notebook(
         tmp_path / "n.ipynb",
-        "from paperlib.evaluation.annotate import WITHIN_STEP_DIVERSITY, Annotator\n"
+        "from paperlib.evaluation.annotate import Annotator\n"
+        "from paperlib.evaluation.annotate_prompts import WITHIN_STEP_DIVERSITY\n"
         "Annotator(cache='cache').annotate(WITHIN_STEP_DIVERSITY, [{'solutions': ['a']}])",
     )
     for name in ("http_proxy", "https_proxy", "all_proxy", "ANTHROPIC_AUTH_TOKEN"):

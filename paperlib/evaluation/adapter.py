@@ -11,7 +11,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from tqdm import tqdm
 
-from paperlib.errors import UserError
+from paperlib.evaluation.settings import EvalSettings
 from paperlib.rl.policy import check_positions, end_tokens, pad_token
 from paperlib.rl.sampling import sample_groups
 from paperlib.tasks.prompts import build_prompt
@@ -21,48 +21,27 @@ class SamplerLM(LM):
     """Answers lm-eval's ``generate_until`` requests with :mod:`paperlib.rl.sampling`.
 
     lm-eval repeats a request once per response wanted; the repeats of a problem are sampled as one
-    group, so that its prompt is prefilled once. What lm-eval has no place for is kept here.
-
-    Args:
-        prompt: name of the system prompt; a request's context is the bare question.
-        batch_prompts: problems sampled together.
-        seed: of the sampler's own generator; no global generator is read or moved.
-        stderr: where the progress bar and the sampler's warnings go.
-
-    Attributes:
-        lengths: tokens of each response, the end token included, in the order of the requests.
-        truncated: whether the token limit cut it, same order.
-        seconds: time spent sampling and decoding.
+    group, so that its prompt is prefilled once. No global generator is read or moved. Bar and
+    warnings go to ``stderr``.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, *, prompt: str, batch_prompts: int, seed: int,
-        stderr: TextIO, progress: bool,
+        self, model: Any, tokenizer: Any, settings: EvalSettings, stderr: TextIO, progress: bool
     ) -> None:
         super().__init__()
         self.model, self.policy_tokenizer = model, tokenizer
-        self.prompt, self.batch_prompts = prompt, batch_prompts
-        self.generator = torch.Generator(device=model.device).manual_seed(seed)
+        self.prompt, self.batch_prompts = settings.prompt, settings.batch_prompts
+        self.generator = torch.Generator(device=model.device).manual_seed(settings.seed)
         self.stderr, self.progress = stderr, progress
-        self.lengths: list[int] = []
-        self.truncated: list[bool] = []
-        self.seconds = 0.0
+        self.lengths: list[int] = []  # tokens of each response, the end token included
+        self.truncated: list[bool] = []  # whether the token limit cut it
+        self.seconds = 0.0  # spent sampling and decoding
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """One response text per request, without special tokens.
-
-        Raises:
-            UserError: the task asks for stop strings, or the model has too few positions.
-        """
+        """One response text per request, without special tokens."""
         started = time.perf_counter()
-        samples = requests[0].repeats
-        settings = requests[0].args[1]  # the same for all problems of a task
-        if settings["until"]:
-            raise UserError(
-                f"task {requests[0].task_name!r} has stop strings {settings['until']}; they can "
-                "fire inside the reasoning, so until must be []: only the end token stops"
-            )
-        tokenizer = self.policy_tokenizer
+        samples, tokenizer = requests[0].repeats, self.policy_tokenizer
+        settings = requests[0].args[1]  # the same for all problems, which are bare questions
         prompts = [build_prompt(tokenizer, r.args[0], self.prompt) for r in requests[::samples]]
         check_positions(self.model, prompts, settings["max_gen_toks"])
         texts: list[str] = []
@@ -86,8 +65,4 @@ class SamplerLM(LM):
         self.seconds += time.perf_counter() - started
         return texts
 
-    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        raise NotImplementedError("paperlib's tasks generate; none asks for log-likelihoods")
-
-    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        raise NotImplementedError("paperlib's tasks generate; none asks for log-likelihoods")
+    loglikelihood = loglikelihood_rolling = None  # our tasks generate: none asks for either

@@ -1,52 +1,31 @@
-"""The Anthropic API as the annotation needs it: bounded patience, and no reply taken on trust.
-
-The SDK's own retries are switched off: it makes two, and would sleep for as long as a
-``retry-after`` header says. Errors are told apart by ``anthropic.*`` classes only, since the HTTP
-library below the SDK has changed before.
-"""
+"""Asking Claude, and what it answered: each answer on disk as it comes, no reply taken on trust."""
 
 from __future__ import annotations
 
-import datetime
-import email.utils
-import itertools
-import math
+import json
 import os
 import re
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
 
 from paperlib.errors import UserError
 from paperlib.evaluation.annotate_prompts import Task
+from paperlib.files import read_json, read_jsonl, write_json_atomic
 
 if TYPE_CHECKING:
     import anthropic
 
-T = TypeVar("T")
-
-TRIES = 6  # of one request; with the waits below at most about five minutes
-MAX_WAIT = 60.0  # seconds before the next try, whatever a retry-after header asks for
+RETRIES = 6  # by the SDK, which waits up to 8 seconds in between, or as long as retry-after says
+GIVE_UP = 3  # direct requests that failed one after the other: the rest would too
+BATCH_REQUESTS = 500  # of one batch
 POLL_SECONDS = 30.0  # between two looks at a batch
-PATIENCE = 26 * 3600.0  # seconds; a batch ends by itself after 24 hours
-_RETRIED = (408, 409, 429)  # and all of 500 and above, 529 (overloaded) too
-_REFUSED = (401, 403)  # key, permission: every other request would fail as well
-_KEY = re.compile(r"[!-~]+")
-
-
-class Failed(Exception):
-    """A request that brought nothing, after all tries: a reason for people and the last HTTP
-    status, 0 for none."""
-
-    def __init__(self, reason: str, status: int = 0) -> None:
-        super().__init__(f"status {status}: {reason}" if status else reason)
-        self.status = status
-
-    @property
-    def perhaps_done(self) -> bool:
-        """Nobody knows whether the API has acted on it; 503 and 529 say it has not."""
-        return not self.status or (self.status >= 500 and self.status not in (503, 529))
 
 
 @dataclass(frozen=True)
@@ -57,189 +36,179 @@ class Annotation:
     value: str | int | None
     reason: str = ""
     why: str = ""
-    cut: bool = False  # by max_tokens; more tokens may help
 
 
-def open_client(client: anthropic.Anthropic | None) -> anthropic.Anthropic:
-    """``client``, or a new one with the key of the environment.
+class Failed(Exception):
+    """A request that brought nothing: a reason for people, and the HTTP status or 0."""
 
-    Raises:
-        UserError: no key, or one that cannot be a key (blank, with a space or line break in it).
-    """
+    def __init__(self, reason: str, status: int = 0) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Cache:
+    """``<task>-v<version>-<model>.jsonl``, one answer a line, and the batches under way."""
+
+    def __init__(self, folder: Path | str, model: str, task: Task) -> None:
+        stem = re.sub(r"[^\w.-]", "_", f"{task.name}-v{task.version}-{model}")
+        self.path = Path(folder) / f"{stem}.jsonl"
+        self._batches = Path(folder) / f"{stem}.batches.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Two processes never pay for the same item. Half a line, left by a kill, is cut off."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.with_suffix(".lock")):
+            data = self.path.read_bytes() if self.path.exists() else b""
+            if not data.endswith(b"\n") and data:
+                os.truncate(self.path, data.rfind(b"\n") + 1)
+            yield
+
+    def read(self) -> dict[str, Annotation]:
+        """All answers there are, by key."""
+        fields = ("value", "reason", "why")
+        return {
+            row["key"]: Annotation(**{name: row[name] for name in fields if name in row})
+            for row in read_jsonl(self.path)
+        }
+
+    def save(self, key: str, answer: Annotation) -> None:
+        """Append one answer, at once and to the disk."""
+        row = json.dumps({"key": key, **asdict(answer)})
+        with open(self.path, "a", encoding="ascii", newline="\n") as file:
+            file.write(row + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def batches(self) -> list[dict[str, Any]]:
+        """The batches under way: ``id`` and ``keys`` of each."""
+        found = read_json(self._batches) if self._batches.exists() else []
+        return [batch for batch in found if batch["id"]]
+
+    def set_batches(self, batches: list[dict[str, Any]]) -> None:
+        write_json_atomic(self._batches, batches)
+
+
+def open_client(client: anthropic.Anthropic | None = None) -> anthropic.Anthropic:
+    """``client``, or a new one with the key of the environment; what cannot be a key (blank, with
+    a space or line break in it) is refused."""
     import anthropic
 
     key = os.environ.get("ANTHROPIC_API_KEY") if client is None else client.api_key
-    if client is not None and (client.auth_token or getattr(client, "credentials", None)):
-        return client.with_options(max_retries=0)  # it signs in by other means
-    if key is None or not _KEY.fullmatch(key):
+    signs_in = client and (client.auth_token or getattr(client, "credentials", None))
+    if not signs_in and not re.fullmatch(r"[!-~]+", key or ""):
         what = "is not set" if not key else "is blank or holds spaces, line breaks or the like"
         raise UserError(
             f"the API key {what}; put it into the environment variable ANTHROPIC_API_KEY, "
             "or annotate offline (offline=True), from a cache and without a key"
         )
-    if client is None:
-        client = anthropic.Anthropic(api_key=key, timeout=120.0)
-    return client.with_options(max_retries=0)
+    client = client or anthropic.Anthropic(api_key=key, timeout=120.0)
+    return client.with_options(max_retries=RETRIES)
 
 
 @dataclass
 class Api:
-    """``sleep`` is called with seconds between two tries and two looks at a batch."""
+    """Asks, and saves what is answered; the caller holds the cache's lock. What comes back are the
+    reasons of items that stay unanswered, by key."""
 
+    task: Task
     client: anthropic.Anthropic
-    sleep: Callable[[float], None] = time.sleep
+    cache: Cache
 
-    def persist(self, ask: Callable[[], T], again: Callable[[Failed], bool] | None = None) -> T:
-        """``ask()``, tried up to TRIES times with waits of 1, 2, 4, ... seconds or what the
-        server asks for, at most MAX_WAIT.
-
-        Args:
-            again: asked before each further try whether there shall be one.
-
-        Raises:
-            Failed: nothing came of it.
-            UserError: the API refuses the key (status 401, 403).
-        """
-        import anthropic
-
-        for number in range(TRIES):
-            asked_for = 0.0
+    def ask(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:
+        """One by one."""
+        missing: dict[str, str] = {}
+        failures = 0
+        for key, request in requests.items():
+            if failures == GIVE_UP:
+                missing[key] = f"not asked: {GIVE_UP} requests in a row failed"
+                continue
             try:
-                return ask()
-            except anthropic.APIStatusError as error:
-                failed = Failed(self._clean(error), error.status_code)
-                asked_for = _retry_after(error.response.headers.get("retry-after"))
-            except (anthropic.AnthropicError, ValueError) as error:
-                failed = Failed(self._clean(error))  # ValueError: a body the SDK cannot decode
-            if failed.status in _REFUSED:
-                raise UserError(
-                    f"the API refuses the key in ANTHROPIC_API_KEY ({failed}); check it and "
-                    "what it may do"
-                )
-            if 0 < failed.status < 500 and failed.status not in _RETRIED:
-                break
-            if number == TRIES - 1 or (again and not again(failed)):
-                break
-            self.sleep(min(max(2.0**number, asked_for), MAX_WAIT))
-        raise failed
+                reply = self._call("message", lambda r=request: self.client.messages.create(**r))
+            except Failed as failed:
+                missing[key] = str(failed)
+                failures += 1
+            else:
+                self.cache.save(key, self._read(reply))
+                failures = 0
+        return missing
 
-    def _clean(self, error: Exception) -> str:
-        return self.without_key(" ".join(f"{type(error).__name__}: {error}".split()))[:200]
+    def send(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:
+        """Create batches; :meth:`collect` brings their answers, in this process or another."""
+        missing: dict[str, str] = {}
+        batches = self.client.with_options(max_retries=0).messages.batches  # never paid for twice
+        for start in range(0, len(requests), BATCH_REQUESTS):
+            keys = list(requests)[start : start + BATCH_REQUESTS]
+            part = [{"custom_id": key, "params": requests[key]} for key in keys]
+            try:
+                batch = self._call("message_batch", lambda p=part: batches.create(requests=p))
+            except Failed as failed:
+                reason = f"no id of a batch came back, calling again creates one: {failed}"
+                missing |= dict.fromkeys(keys, reason)
+                continue
+            self.cache.set_batches([*self.cache.batches(), {"id": batch.id, "keys": keys}])
+            print(f"{len(keys)} items in batch {batch.id}; safe to interrupt", file=sys.stderr)
+        return missing
 
-    def without_key(self, text: str) -> str:
-        """What a server said, which may quote the request."""
-        for secret in (self.client.api_key, self.client.auth_token):
-            text = text.replace(secret, "***") if secret else text
-        return text
-
-    def create(self, params: dict[str, Any], afford: Callable[[], bool]) -> Any:
-        """One message; ``afford`` says whether it may be paid for once more, after a lost
-        connection or a garbled body. Raises like :meth:`persist`."""
-
-        def ask() -> Any:
-            return _expect(self.client.messages.create(**params), "message")
-
-        return self.persist(ask, lambda failed: bool(failed.status) or afford())
-
-    def create_batch(self, requests: list[dict[str, Any]]) -> str:
-        """The id of a new batch. Never asked twice if nobody knows whether it was created."""
-
-        def ask() -> Any:
-            return _expect(self.client.messages.batches.create(requests=requests), "message_batch")
-
-        return self.persist(ask, lambda failed: not failed.perhaps_done).id
-
-    def find_batch(self, size: int, since: float, known: Sequence[str]) -> str | None:
-        """The newest batch of ``size`` requests created after ``since`` (Unix time, give or take
-        ten minutes of clocks that differ) that is not ``known``: one whose id was lost."""
-        earliest = datetime.datetime.fromtimestamp(since - 600, datetime.UTC)
-
-        def ask() -> str | None:
-            page = self.client.messages.batches.list(limit=100)
-            for batch in itertools.islice(_expect(page, None), 100):
-                total = sum(v for v in batch.request_counts.to_dict().values())
-                if total == size and batch.created_at >= earliest and batch.id not in known:
-                    return batch.id
-            return None
-
-        return self.persist(ask)
-
-    def batch_lines(self, batch_id: str) -> list[Any]:
-        """Wait until the batch has ended; its result lines, in any order.
-
-        Raises:
-            Failed: the batch is still in progress after PATIENCE, or its results cannot be read.
-        """
+    def collect(self, batch: dict[str, Any]) -> dict[str, str]:
+        """Wait for a batch, which ends by itself after 24 hours, and save its answers."""
+        name, batches = batch["id"], self.client.messages.batches
 
         def look() -> Any:
-            return _expect(self.client.messages.batches.retrieve(batch_id), "message_batch")
+            return batches.retrieve(name)
 
-        def read() -> list[Any]:
-            import anthropic
+        def read() -> dict[str, Any]:
+            return {line.custom_id: line.result for line in batches.results(name)}
 
-            try:
-                return list(self.client.messages.batches.results(batch_id))
-            except (anthropic.AnthropicError, ValueError):
-                raise
-            except Exception as error:  # the SDK lets its transport's errors out of this stream
-                raise ValueError(f"results cut off ({type(error).__name__})") from None
-
-        waited = 0.0
-        while self.persist(look).processing_status != "ended":
-            if waited >= PATIENCE:
-                raise Failed("the batch is still in progress; call again later")
-            self.sleep(POLL_SECONDS)
-            waited += POLL_SECONDS
-        return self.persist(read)
-
-
-def _expect(reply: Any, kind: str | None) -> Any:
-    """A proxy's page comes back from the SDK as a plain text, an error under status 200 as an
-    object of the right class with nothing in it."""
-    if isinstance(reply, str | list | None) or (kind and getattr(reply, "type", None) != kind):
-        raise ValueError(f"the body is no {kind or 'list'} but {reply!r}")
-    return reply
-
-
-def _retry_after(header: str | None) -> float:
-    """Seconds, from a number or an HTTP date; 0 for none or nonsense."""
-    try:
-        seconds = float(header or 0)
-    except ValueError:
         try:
-            seconds = email.utils.parsedate_to_datetime(header or "").timestamp() - time.time()
-        except ValueError:
-            return 0.0
-    return seconds if math.isfinite(seconds) else 0.0
+            while self._call("message_batch", look).processing_status != "ended":
+                time.sleep(POLL_SECONDS)
+            results, reason = self._call(None, read), "not among the batch's results"
+        except Failed as failed:
+            results, reason = {}, f"batch {name}: {failed}"
+            if failed.status != 404:  # deleted or too old: the next call asks again
+                return dict.fromkeys(batch["keys"], reason)
+        missing, known = dict.fromkeys(batch["keys"], reason), self.cache.read()
+        for key in (key for key in missing if key in results and key not in known):
+            if results[key].type == "succeeded":
+                self.cache.save(key, self._read(results[key].message))
+            else:
+                error = getattr(results[key], "error", "")
+                missing[key] = self._clean(f"the batch says {results[key].type!r} {error!r}")
+        self.cache.set_batches([b for b in self.cache.batches() if b["id"] != name])
+        return missing
 
+    def _call(self, kind: str | None, call: Callable[[], Any]) -> Any:
+        """What the SDK returns, of type ``kind``; a key that is refused is the user's to mend."""
+        try:
+            reply = call()
+            if kind is None or getattr(reply, "type", None) == kind:
+                return reply
+            reason, status = f"the body is no {kind} but {reply!r}", 200  # a proxy's page
+        except Exception as error:  # the SDK lets its transport's errors out of some calls
+            reason, status = f"{type(error).__name__}: {error}", getattr(error, "status_code", 0)
+        reason = self._clean(f"status {status}: {reason}" if status else reason)
+        if status in (401, 403):
+            raise UserError(
+                f"the API refuses the key in ANTHROPIC_API_KEY ({reason}); check it and what it "
+                "may do"
+            )
+        raise Failed(reason, status)
 
-def read_message(task: Task, message: Any) -> Annotation:
-    """What a reply says. Why it stopped counts first; then all text blocks, joined (a thinking
-    block may come before them)."""
-    stop = getattr(message, "stop_reason", None)
-    if stop == "max_tokens":
-        return Annotation(None, "the answer was cut off by max_tokens", cut=True)
-    if stop not in ("end_turn", "stop_sequence"):
-        return Annotation(None, f"the model stopped with {stop!r}")
-    blocks = getattr(message, "content", None) or []
-    texts = [b.text for b in blocks if getattr(b, "type", None) == "text"]
-    if not any(isinstance(text, str) and text.strip() for text in texts):
-        return Annotation(None, "the answer is empty")
-    try:
-        value, why = task.parse("".join(texts))
-    except ValueError as error:
-        return Annotation(None, str(error))
-    return Annotation(value, why=why)
+    def _read(self, message: Any) -> Annotation:
+        """What a reply says; a thinking block may come before its text."""
+        stop = message.stop_reason
+        if stop not in ("end_turn", "stop_sequence"):
+            return Annotation(None, self._clean(f"the model stopped with {stop!r}"))
+        try:
+            texts = [block.text for block in message.content if block.type == "text"]
+            value, why = self.task.parse("".join(texts))
+        except ValueError as error:
+            return Annotation(None, self._clean(str(error)))
+        return Annotation(value, why=why)
 
-
-def read_line(task: Task, line: Any) -> tuple[Annotation, bool]:
-    """A batch line's annotation, and whether it was answered (and billed) at all."""
-    result = getattr(line, "result", None)
-    kind = getattr(result, "type", None)
-    if kind == "succeeded":
-        return read_message(task, getattr(result, "message", None)), True
-    reason = f"the batch says {kind!r}"
-    if kind == "errored":
-        error = getattr(getattr(result, "error", None), "error", None)
-        reason += f": {getattr(error, 'type', None)}: {getattr(error, 'message', None)}"
-    return Annotation(None, reason), False
+    def _clean(self, text: str) -> str:
+        """What a server said, which may quote the request, in one short line without the key."""
+        for secret in (self.client.api_key, self.client.auth_token):
+            text = text.replace(secret, "***") if secret else text
+        return " ".join(text.split())[:200]

@@ -17,13 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from paperlib.methods.baselines import (
-    IntegerAnswer,
-    ReasoningSteps,
-    SoftFormat,
-    StrictFormat,
-    XmlCount,
-)
+from paperlib.methods import baselines as b
 
 REWARD_MODE, SHORT, LONG = "reward-mode collapse", "short-length collapse", "long-length collapse"
 ENTROPY, KL = "entropy collapse", "KL blow-up"
@@ -49,10 +43,7 @@ LONG_START = 0.5  # a run that starts with more than this is set up too short, n
 ENTROPY_SHARE = 0.2  # of the starting entropy
 KL_LARGE = 1.0  # nats a token; healthy runs here stay below 0.1
 
-FORMATS = tuple(
-    f"reward/{term.name}"
-    for term in (IntegerAnswer, XmlCount, SoftFormat, StrictFormat, ReasoningSteps)
-)
+EASY = (b.IntegerAnswer, b.XmlCount, b.SoftFormat, b.StrictFormat, b.ReasoningSteps)
 
 Metrics = pd.DataFrame | Iterable[Mapping[str, float]]
 
@@ -135,10 +126,12 @@ def reward_mode(frame: pd.DataFrame) -> Collapse | None:
         return None
     row, onset, end = min(spell for spell in spells if spell)
     risen = []
-    for name in (name for name in FORMATS if name in frame):
-        before, after = _start(frame[name], REWARD_START), _median(frame[name]).iloc[row]
+    for rewards, name in ((frame.get(f"reward/{term.name}"), term.name) for term in EASY):
+        if rewards is None:
+            continue
+        before, after = _start(rewards, REWARD_START), _median(rewards).iloc[row]
         if after > before + FORMAT_RISE:
-            risen.append(f"{name.removeprefix('reward/')} rises from {before:.3f} to {after:.3f}")
+            risen.append(f"{name} rises from {before:.3f} to {after:.3f}")
     form = f"while {risen[0]}" if risen else "and no reward rises"
     detail = f"correctness {start:.2f} at the start, {now.iloc[row]:.2f} at step {{}}, {form}"
     return Collapse(REWARD_MODE, onset, detail.format(int(frame["step"].iloc[row])), end)

@@ -4,8 +4,7 @@ lm-eval asks, filters, grades and aggregates; :class:`~paperlib.evaluation.adapt
 answers; :func:`summarise` turns the counts into pass@k. The tasks are the YAML files in ``tasks/``
 (:mod:`paperlib.evaluation.lm_tasks`), the same that ``lm_eval run`` takes without our sampler.
 
-We call ``lm_eval.evaluate``, which ``simple_evaluate`` wraps: the wrapper would also seed the
-caller's global generators and describe the machine by shelling out (1.7 s per call).
+``simple_evaluate``, the wrapper around what we call, would seed the caller's global generators too.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def evaluate(
     Args:
         checkpoint: a folder, "tiny" or a hub id.
         device: "auto", "cpu", "cuda", ...
-        progress: show a bar on stderr; nothing else is printed, but for what is odd about a data
-            set when it is first loaded.
+        progress: show a bar on stderr.
 
     Returns:
         JSON values: ``settings``; ``versions``; ``metrics`` by lm-eval, for each task (of n = 1
@@ -49,13 +47,16 @@ def evaluate(
         several are joined), n, correct, no_answer and truncated (counts), mean_length (tokens, end
         token included), responses (n texts) and grades (n of 0 or 1); ``seconds``,
         ``seconds_sampling``.
-
-    Raises:
-        UserError: unknown task or missing checkpoint, before anything is loaded.
     """
-    for name in settings.tasks:
-        check_choice("evaluation task", name, task_names())
-    _check_checkpoint(checkpoint)
+    for task in settings.tasks:
+        check_choice("evaluation task", task, task_names())
+    name = str(checkpoint)
+    is_path = "::" not in name and (name.startswith((".", "/")) or name.count("/") > 1)
+    if is_path and not (Path(name) / "config.json").is_file():
+        raise UserError(
+            f"checkpoint folder {name!r} does not exist or has no config.json; valid: a folder "
+            "with a saved model, 'tiny' or a hub id"
+        )
     started = time.perf_counter()
     from lm_eval import evaluate as lm_evaluate
 
@@ -67,10 +68,7 @@ def evaluate(
         with redirect_stderr(stderr):
             tasks = _load_tasks(settings)  # first: the problems may be what is missing
             model, tokenizer = load_policy(checkpoint, resolve_device(device))
-        lm = SamplerLM(
-            model, tokenizer, prompt=settings.prompt, batch_prompts=settings.batch_prompts,
-            seed=settings.seed, stderr=stderr, progress=progress,
-        )
+        lm = SamplerLM(model, tokenizer, settings, stderr, progress)
         # 0: no standard errors by lm-eval; summarise makes the intervals, one way for all metrics
         output = lm_evaluate(lm, {"tasks": tasks}, bootstrap_iters=0)
     return {
@@ -83,21 +81,6 @@ def evaluate(
         "seconds": time.perf_counter() - started,
         "seconds_sampling": lm.seconds,
     }
-
-
-def _check_checkpoint(checkpoint: Path | str) -> None:
-    folder = Path(checkpoint)
-    # "tiny" and hub ids ("owner/name", "owner/name::subfolder") are no folders; what can only be
-    # a path must be one.
-    if "::" in str(checkpoint):
-        return
-    is_path = isinstance(checkpoint, Path) or folder.is_absolute() or len(folder.parts) > 2
-    if (is_path or str(checkpoint).startswith(".")) and not (folder / "config.json").is_file():
-        state = "has no config.json" if folder.is_dir() else "does not exist"
-        raise UserError(
-            f"checkpoint folder {str(checkpoint)!r} {state}; valid: a folder with a saved model, "
-            "'tiny' or a hub id"
-        )
 
 
 @cache
@@ -114,7 +97,7 @@ def _task_manager(grading: str) -> Any:
 def _load_tasks(settings: EvalSettings) -> dict[str, Any]:
     tasks = _task_manager(settings.grading).load(settings.tasks)["tasks"]
     generation = {
-        "until": [],
+        "until": [],  # only the end token stops: a stop string could fire inside the reasoning
         "do_sample": settings.temperature > 0,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
@@ -151,25 +134,23 @@ def _metrics(results: dict[str, Any]) -> dict[str, float]:
 def _problems(
     samples: dict[str, list[dict[str, Any]]], lm: Any, settings: EvalSettings
 ) -> list[dict[str, Any]]:
-    problems = []
     n, joined = settings.samples, len(settings.tasks) > 1
     asked = [(name, sample) for name in settings.tasks for sample in samples[name]]
+    problems = []
     for i, (task, sample) in enumerate(asked):
         rows = slice(i * n, (i + 1) * n)  # the sampler keeps the order of the requests
         (verdicts,) = sample["filtered_resps"]
-        problems.append(
-            {
-                "id": sample["doc"]["id"],
-                "level": task if joined else sample["doc"]["level"],
-                "n": n,
-                "correct": verdicts.count(RIGHT),
-                "no_answer": verdicts.count(NO_ANSWER),
-                "truncated": sum(lm.truncated[rows]),
-                "mean_length": sum(lm.lengths[rows]) / n,
-                "responses": sample["resps"][0],
-                "grades": [int(verdict == RIGHT) for verdict in verdicts],
-            }
-        )
+        problems.append({
+            "id": sample["doc"]["id"],
+            "level": task if joined else sample["doc"]["level"],
+            "n": n,
+            "correct": verdicts.count(RIGHT),
+            "no_answer": verdicts.count(NO_ANSWER),
+            "truncated": sum(lm.truncated[rows]),
+            "mean_length": sum(lm.lengths[rows]) / n,
+            "responses": sample["resps"][0],
+            "grades": [int(verdict == RIGHT) for verdict in verdicts],
+        })  # fmt: skip
     return problems
 
 
@@ -180,17 +161,13 @@ def summarise(result: dict[str, Any], ks: Sequence[int]) -> dict[str, Any]:
         ``samples`` (n), ``truncated`` (share of responses), ``mean_length`` (tokens), ``first``
         (accuracy of the first responses alone) and, for each k, ``pass@k``: a dict from "all" and
         from each level (as text) to ``{value, low, high, problems}``.
-
-    Raises:
-        UserError: a k above n.
     """
     problems = result["problems"]
-    groups: dict[str, list[tuple[int, int]]] = {"all": []}
+    groups: dict[str, list[tuple[int, int]]] = {"all": [(p["n"], p["correct"]) for p in problems]}
     for problem in problems:
-        counts = (problem["n"], problem["correct"])
-        groups["all"].append(counts)
         if problem["level"] is not None:
-            groups.setdefault(str(problem["level"]), []).append(counts)
+            counts = groups.setdefault(str(problem["level"]), [])
+            counts.append((problem["n"], problem["correct"]))
     responses = sum(p["n"] for p in problems)
     return {
         "samples": result["settings"]["samples"],
@@ -203,6 +180,4 @@ def summarise(result: dict[str, Any], ks: Sequence[int]) -> dict[str, Any]:
 
 def _score(counts: list[tuple[int, int]], k: int) -> dict[str, float | int]:
     low, high = bootstrap_interval([pass_at_k(n, c, k) for n, c in counts])
-    return {
-        "value": mean_pass_at_k(counts, k), "low": low, "high": high, "problems": len(counts),
-    }
+    return {"value": mean_pass_at_k(counts, k), "low": low, "high": high, "problems": len(counts)}

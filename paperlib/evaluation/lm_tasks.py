@@ -38,13 +38,8 @@ def load_docs(
 ) -> dict[str, Any]:
     """The problems of a data set as lm-eval's documents.
 
-    Args:
-        grading, prompt: may be given by ``lm_eval run --metadata``; they travel in each document,
-            the one place where lm-eval's hooks can find them. An empty prompt is none.
-        metadata: the task's version and the like, passed by lm-eval and not needed.
-
-    Raises:
-        UserError: unknown grading or prompt, or as :func:`load_problems`.
+    ``grading`` and ``prompt`` (an empty one is none) may be given by ``lm_eval run --metadata``;
+    they travel in each document, the one place where lm-eval's hooks can find them.
     """
     from datasets import Dataset
 
@@ -55,21 +50,13 @@ def load_docs(
     problems = load_problems(dataset)
     # a column has one type
     mixed = len({type(p.level) for p in problems if p.level is not None}) > 1
-    return {
-        "test": Dataset.from_list(
-            [
-                {
-                    "id": p.id,
-                    "question": p.question,
-                    "answer": p.answer,
-                    "level": str(p.level) if mixed and p.level is not None else p.level,
-                    "system_prompt": SYSTEM_PROMPTS.get(prompt, ""),
-                    "grading": grading,
-                }
-                for p in problems
-            ]
-        )
-    }
+    rows = [
+        {"id": p.id, "question": p.question, "answer": p.answer,
+         "level": str(p.level) if mixed and p.level is not None else p.level,
+         "system_prompt": SYSTEM_PROMPTS.get(prompt, ""), "grading": grading}
+        for p in problems
+    ]  # fmt: skip
+    return {"test": Dataset.from_list(rows)}
 
 
 def judge(responses: list[list[str]], docs: list[dict[str, Any]]) -> list[list[str]]:

@@ -15,20 +15,15 @@ def pass_at_k(n: int, c: int, k: int) -> float:
     """Probability that at least one of ``k`` samples, drawn from ``n`` with ``c`` right, is right.
 
     The unbiased estimator ``1 - C(n-c, k) / C(n, k)`` (Chen et al. 2021, equation 1) as a product
-    of ``c`` factors, so that no binomial is ever formed.
-
-    Raises:
-        UserError: n < 1, c outside 0..n, or k outside 1..n: with fewer samples than k there is no
-            estimate (and certainly not 0 or 1).
+    of ``c`` factors, so that no binomial is ever formed. With fewer samples than k there is no
+    estimate (and certainly not 0 or 1).
     """
     if n < 1:
         raise UserError(f"pass@k of n = {n} samples is not defined; n must be at least 1")
     if not 0 <= c <= n:
         raise UserError(f"pass@k with c = {c} right of n = {n} samples; c must be in 0..{n}")
     if not 1 <= k <= n:
-        raise UserError(
-            f"pass@{k} cannot be estimated from n = {n} samples; k must be in 1..{n}"
-        )
+        raise UserError(f"pass@{k} cannot be estimated from n = {n} samples; k must be in 1..{n}")
     if n - c < k:  # every choice of k samples holds a right one
         return 1.0
     # C(n-c, k) / C(n, k) = product over i = n-c+1 .. n of (1 - k / i)
@@ -39,9 +34,6 @@ def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
     """Mean over problems of :func:`pass_at_k`; ``counts`` are ``(n, c)`` of each problem.
 
     Never pooled: one sample count over all problems would estimate another quantity.
-
-    Raises:
-        UserError: no problems, or as :func:`pass_at_k`.
     """
     if not counts:
         raise UserError(f"mean pass@{k} of no problems is not defined; give at least one")
@@ -51,29 +43,17 @@ def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
 def bootstrap_interval(
     values: Sequence[float], *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean over the problems of **one** run.
+    """Percentile bootstrap interval (low, high), of coverage ``level``, of the mean over the
+    problems of **one** run; ``values`` has one number per problem, e.g. its pass@k.
 
     It answers "what if other problems had been asked?"; it knows nothing of training seeds, for
     which the tables' cells have their own standard deviation.
-
-    Args:
-        values: one number per problem, e.g. its pass@k.
-        level: coverage, in (0, 1).
-
-    Returns:
-        (low, high); equal to the mean if all values are equal. The same arguments give the same
-        interval.
-
-    Raises:
-        UserError: no values, or level or resamples out of range.
     """
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or not data.size:
         raise UserError(f"values have shape {data.shape}; expected one number per problem")
     if not 0 < level < 1 or resamples < 1:
-        raise UserError(
-            f"level {level} must be in (0, 1) and resamples {resamples} at least 1"
-        )
+        raise UserError(f"level {level} must be in (0, 1) and resamples {resamples} at least 1")
     rng = np.random.default_rng(seed)
     means = data[rng.integers(data.size, size=(resamples, data.size))].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])

@@ -34,12 +34,7 @@ class SampledTask(ConfigurableTask):
         super().set_config(key, value, update)
 
     def construct_requests(self, doc: dict[str, Any], ctx: str, **options: Any) -> list[Instance]:
-        """lm-eval's.
-
-        Raises:
-            UserError: several responses of a greedy task; a question that names a special token,
-                which lm-eval's backends would take for the token.
-        """
+        """lm-eval's, whose backends take the name of a special token for the token."""
         n, lm = self.config.repeats, getattr(options.get("chat_template"), "__self__", None)
         if n > 1 and not self.config.generation_kwargs["do_sample"]:
             raise UserError(

@@ -13,12 +13,8 @@ from paperlib.tasks.prompts import SYSTEM_PROMPTS
 
 @dataclass(frozen=True)
 class EvalSettings:
-    """One way to evaluate a checkpoint; equal settings give equal results on CPU.
-
-    There are no defaults: two evaluations that differ in a setting nobody wrote down are the
-    commonest reason why published numbers cannot be compared. (The grading has one, since only one
-    paper's evaluation has a rule of its own.)
-    """
+    """One way to evaluate a checkpoint; equal settings give equal results on CPU. There are no
+    defaults (but of the grading): numbers differ by settings that nobody wrote down."""
 
     task: str  # an lm-eval task, a file in evaluation/tasks: "tiny_test"...; "a+b" joins several
     samples: int  # n, responses per problem
@@ -60,7 +56,7 @@ class EvalSettings:
 
     @property
     def tasks(self) -> list[str]:
-        """The single tasks that ``task`` joins."""
+        """Those that ``task`` joins."""
         return self.task.split("+")
 
     @property
