@@ -11,9 +11,8 @@ from sklearn.manifold import TSNE
 
 from paperlib.errors import UserError
 from paperlib.methods.clustering import NOISE
-from paperlib.report.audit_meds import heatmap_values
 from paperlib.report.browser import LABELS, answered, distances
-from paperlib.report.published import published
+from paperlib.report.published import meds_heatmap
 from paperlib.report.style import INK, SERIES, panels
 from paperlib.tasks.tiny.solutions import CATEGORIES
 
@@ -99,7 +98,7 @@ def _plane(axes: Axes, data: pd.DataFrame) -> None:
 
 
 def _published_heat(axes: Axes) -> None:
-    names, layers, values = heatmap_values(published("meds")["figure7_heatmap"])
+    names, layers, values = meds_heatmap()
     axes.imshow(values, aspect="auto", cmap="viridis")
     middle = (values.min() + values.max()) / 2
     for (i, j), value in np.ndenumerate(values):
