@@ -117,7 +117,6 @@ def build_parser() -> argparse.ArgumentParser:
     plan.add_argument("--engine", default="ours", help="of the Table 1s: ours or trl (%(default)s)")
     plan.add_argument("--runs", default="runs", help="the run store (%(default)s)")
 
-    add("embed", _embed, "fill the committed tables into notebooks and READMEs")
     add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")
     return parser
 
@@ -282,14 +281,6 @@ def _plan(options: argparse.Namespace) -> int:
     )
     print(plan.text)
     return 3 if plan.missing else 0
-
-
-def _embed(options: argparse.Namespace) -> None:
-    from paperlib.environment import ROOT
-    from paperlib.report.embed import embed_all
-
-    for path in embed_all(ROOT):
-        print(path.relative_to(ROOT))
 
 
 def _tiny_model(options: argparse.Namespace) -> None:

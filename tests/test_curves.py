@@ -1,4 +1,4 @@
-"""Curves and collapse tables: what is drawn, counted and compared is what was logged."""
+"""Curves and counts of collapses: what is drawn, counted and compared is what was logged."""
 
 from dataclasses import replace
 
@@ -7,20 +7,9 @@ import pandas as pd
 import pytest
 from test_store import make_config
 
-from paperlib.evaluation.collapse import KINDS, KL, SHORT
+from paperlib.evaluation.collapse import KL, SHORT
 from paperlib.experiments.store import Store
 from paperlib.files import write_json_atomic
-from paperlib.report import collapses as module
-from paperlib.report.collapses import (
-    collapse_table,
-    count,
-    never,
-    occurs,
-    onsets,
-    prevented,
-    share_table,
-    tally,
-)
 from paperlib.report.curves import (
     curve_grid,
     curves,
@@ -29,8 +18,8 @@ from paperlib.report.curves import (
     mean_over,
     rise,
 )
+from paperlib.report.paired import count, never, occurs, prevented, tally
 from paperlib.report.style import color
-from paperlib.report.tables import to_markdown
 from paperlib.report.verdict import FAILS, HOLDS, UNTOLD
 
 STEPS = 30
@@ -46,9 +35,8 @@ def rows(length_to: float, kl_to: float = 0.0, top: float = 100) -> list[dict]:
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch):
+def runs(tmp_path):
     """R1 collapses under seed 0 (length) and 1 (KL); Memory-R+ does not; its seed 1 is missing."""
-    monkeypatch.setattr(module, "provenance", lambda runs: (f"{len(runs)} runs",))
     store = Store(tmp_path)
 
     def run(method, seed, metrics):
@@ -92,12 +80,12 @@ def test_panels_draw_means_bands_and_labels(runs):
 
 
 def test_marks_stand_where_collapses_start(runs):
-    marks = onsets(runs)
-    assert marks[["method", "seed", "kind"]].values.tolist() == [["R1", 0, SHORT], ["R1", 1, KL]]
+    marks = pd.DataFrame([("R1", 0, SHORT, 10), ("R1", 1, KL, 12)],
+                         columns=["method", "seed", "kind", "step"])
     figure = curve_grid({"": (curves(runs), ("length", "kl"))}, marks={"": marks}, window=1)
     points = [[tuple(line.get_xydata()[0]) for line in one.lines if line.get_marker() == "v"]
               for one in figure.axes]  # fmt: skip
-    assert points == [[(marks["step"][0], 5.0)], [(marks["step"][1], 2.0)]]
+    assert points == [[(10, 5.0)], [(12, 2.0)]]
     assert len(figure.axes[0].lines) == 3 + 1  # each seed is a line
     assert len(figure.legends[0].get_texts()) == 2
 
@@ -129,20 +117,3 @@ def test_counts_and_their_verdicts(runs):
     assert prevented((0, 3), (0, 3)) == prevented((0, 1), (3, 3)) == UNTOLD
     assert tally("R1", (1, 3)) == "R1: 1 of 3 runs collapse"
     assert tally("R1", (0, 0)) == "R1: no run has the 16 steps a verdict takes"
-
-
-def test_tables_name_onsets_shares_and_what_is_missing(runs):
-    table = collapse_table({"1e-3": runs})
-    assert [c.name for c in table.columns] == ["steps", "final accuracy (%)", *KINDS]
-    r1, _, plus, missing = table.rows
-    assert r1.label == "R1, seed 0" and r1.group == "1e-3"
-    assert r1.cells[2 + KINDS.index(SHORT)].mean == onsets(runs)["step"][0]
-    assert r1.cells[2 + KINDS.index(KL)] is None and r1.cells[1].mean == 50
-    assert plus.cells[2:] == (None,) * len(KINDS)
-    text = to_markdown(table)
-    assert "| R1, seed 0 | 30 | 50 | – | 10 | – | – | – |" in text
-    assert missing.label == "Memory-R+, seed 1" and "| missing |" in text
-    share = {row.label: row.cells for row in share_table({"1e-3": runs}).rows}
-    assert [cell.mean for cell in share["R1"][:2]] == [2, 100]
-    assert share["R1"][2 + KINDS.index(KL)].mean == 1
-    assert [cell.mean for cell in share["Memory-R+"][:2]] == [1, 0]

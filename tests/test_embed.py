@@ -1,34 +1,30 @@
 import io
 import json
+import runpy
 import subprocess
 import tarfile
 
 import pytest
 
 from paperlib.environment import ROOT
-from paperlib.errors import UserError
-from paperlib.report.embed import embed, embed_all, embed_file
+
+EMBED = runpy.run_path(str(ROOT / ".ci" / "embed.py"))
 
 
-def test_embed_replaces_what_stands_between_the_comments(tmp_path):
+def test_tables_are_filled_into_markdown_cells_alone(tmp_path):
     (tmp_path / "t.md").write_text("## Title\n\n| a |\n")
+    (tmp_path / "notebooks" / "meds").mkdir(parents=True)
     text = "before\n<!-- artefact: t.md -->\nold\n<!-- end -->\nafter"
     new = "before\n<!-- artefact: t.md -->\n\n#### Title\n\n| a |\n\n<!-- end -->\nafter"
-    assert embed(text, tmp_path) == new == embed(new, tmp_path)
-    with pytest.raises(UserError, match="nothing.md does not exist"):
-        embed("<!-- artefact: nothing.md -->\n<!-- end -->", tmp_path)
-
-
-def test_only_markdown_cells_of_a_notebook_change(tmp_path):
-    (tmp_path / "t.md").write_text("table")
-    source = "<!-- artefact: t.md -->\n<!-- end -->"
-    cells = [{"cell_type": kind, "source": [source]} for kind in ("markdown", "code")]
-    path = tmp_path / "n.ipynb"
+    (tmp_path / "README.md").write_text(text)
+    cells = [{"cell_type": kind, "source": [text]} for kind in ("markdown", "code")]
+    path = tmp_path / "notebooks" / "meds" / "n.ipynb"
     path.write_text(json.dumps({"cells": cells}, indent=1))
-    assert embed_file(path, tmp_path)
+    assert EMBED["embed_all"](tmp_path) == [tmp_path / "README.md", path]
+    assert (tmp_path / "README.md").read_text() == new
     markdown, code = json.loads(path.read_text())["cells"]
-    assert "table" in "".join(markdown["source"]) and code["source"] == [source]
-    assert not embed_file(path, tmp_path)
+    assert "".join(markdown["source"]) == new and code["source"] == [text]
+    assert EMBED["embed_all"](tmp_path) == []
 
 
 def test_committed_notebooks_show_the_committed_artefacts(tmp_path):
@@ -40,7 +36,7 @@ def test_committed_notebooks_show_the_committed_artefacts(tmp_path):
     if archive.returncode:
         pytest.skip("not a git clone")
     tarfile.open(fileobj=io.BytesIO(archive.stdout)).extractall(tmp_path, filter="data")
-    assert embed_all(tmp_path) == [], "run `python -m paperlib embed` and commit"
+    assert EMBED["embed_all"](tmp_path) == [], "run `python .ci/embed.py` and commit"
 
 
 def test_readme_glossary_is_the_loops():

@@ -70,13 +70,6 @@ def test_the_silent_recorder_never_pays():
     assert (settings.alpha, settings.beta) == (0.0, 0.0)
 
 
-def test_learning_rate_runs_share_the_table_run():
-    assert variants.learning_rate_run("R1", 2e-4, "tiny", 0) == recipe("memory_r", "R1", "tiny", 0)
-    config = variants.learning_rate_run("R1", 1e-3, "tiny", 0)
-    changed = differences(config, recipe("memory_r", "R1", "tiny", 0))
-    assert changed == {"method", "learning_rate"}
-
-
 def test_head_to_head_families_share_everything_but_the_rewards():
     configs = {m: variants.head_to_head(m, "tiny", 0) for m in variants.HEAD_TO_HEAD}
     assert {c.prompt for c in configs.values()} == {"tags"}
@@ -92,19 +85,6 @@ def test_head_to_head_families_share_everything_but_the_rewards():
         assert configs[name].terms[:2] == configs["DAPO"].terms
 
 
-def test_fidelity_and_scaling_change_one_thing():
-    plus = recipe("memory_r", "Memory-R+", "tiny", 0)
-    config = variants.fidelity(variants.FIDELITY[0], "tiny", 0)
-    assert differences(plus, config) == {"method", "terms"}
-    assert {t.settings.order for t in config.terms[-2:]} == {"write-then-read"}
-    noisy = variants.cluster_term(variants.fidelity(variants.FIDELITY[1], "tiny", 0)).settings
-    assert noisy.penalize_noise
-    for method in variants.SHAPED:
-        base = variants.head_to_head(method, "tiny", 0)
-        changed = differences(base, variants.mixed_scaling(method, "tiny", 0))
-        assert changed == {"method", "scale_only_mixed_groups"}
-
-
 def test_a_later_setting_at_its_default_keeps_stored_runs():
     """The names of the runs behind the committed tables."""
     assert recipe("memory_r", "R1", "tiny", 0).hash == "15b48cfb9c"
@@ -112,8 +92,7 @@ def test_a_later_setting_at_its_default_keeps_stored_runs():
 
 
 def test_unknown_names_are_refused():
-    for call in (variants.small_data, variants.feature_variant, variants.head_to_head,
-                 variants.fidelity, variants.mixed_scaling):
+    for call in (variants.small_data, variants.feature_variant, variants.head_to_head):
         with pytest.raises(UserError, match="valid"):
             call("nonsense", "tiny", 0)
     with pytest.raises(UserError, match="no model, data or prompt that both papers use"):

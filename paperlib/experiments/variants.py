@@ -42,9 +42,6 @@ def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> R
 
     ``method`` is one of :data:`SMALL_DATA`. Rewards: correctness, XML and reasoning steps, no
     integer reward. ``tiny`` and ``laptop`` see half of their training problems twice as often.
-
-    Raises:
-        UserError: unknown method, profile or preset.
     """
     check_choice("method", method, SMALL_DATA)
     base = recipe("memory_r", method.split(" ")[0], profile, seed, preset)
@@ -101,11 +98,7 @@ def authors_policy() -> RunConfig:
 
 
 def feature_variant(name: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
-    """A row of MEDS, Table 2: ``DAPO`` or one of :data:`FEATURES`. "14" is the run of Table 1.
-
-    Raises:
-        UserError: unknown row, profile or preset.
-    """
+    """A row of MEDS, Table 2: ``DAPO`` or one of :data:`FEATURES`. "14" is the run of Table 1."""
     check_choice("row of Table 2", name, ("DAPO", *FEATURES))
     base = recipe("meds", "DAPO" if name == "DAPO" else "MEDS", profile, seed, preset)
     if name in ("DAPO", "14"):
@@ -141,23 +134,12 @@ def recorded_dapo(profile: str, seed: int, preset: str = "paper") -> RunConfig:
     return replace(meds, method="DAPO recorded", terms=(*meds.terms[:-1], silent))
 
 
-def learning_rate_run(method: str, rate: float, profile: str, seed: int) -> RunConfig:
-    """A row of Memory-R+'s Table 1 at another learning rate (collapse analysis)."""
-    base = recipe("memory_r", method, profile, seed)
-    if rate == base.learning_rate:
-        return base
-    return replace(base, method=f"{method} lr {rate:g}", learning_rate=rate)
-
-
 def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
     """One of :data:`HEAD_TO_HEAD`: both papers' methods on one model, one prompt, one data order.
 
     The first five share the optimiser and objective of Memory-R+'s Table 1, the other five those
     of MEDS's; all answer in tags. Within a family rows differ in what their names say; between
     the families clips, KL, length of the schedule and rewards differ too.
-
-    Raises:
-        UserError: unknown method or profile; ``paper``, in which the papers share no model.
     """
     check_choice("method", method, HEAD_TO_HEAD)
     if profile == "paper":
@@ -167,49 +149,14 @@ def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
         )
     if method in HEAD_TO_HEAD[:4]:
         return recipe("memory_r", method, profile, seed)
-    meds = recipe("meds", "MEDS", profile, seed)
-    memory_r = recipe("memory_r", "Memory-R+", profile, seed)
     if method == "R1 + MEDS penalty":
-        base = recipe("memory_r", "R1", profile, seed)
-        return replace(base, method=method, terms=(*base.terms, cluster_term(meds)))
+        base, more = recipe("memory_r", "R1", profile, seed), recipe("meds", "MEDS", profile, seed)
+        return replace(base, method=method, terms=(*base.terms, cluster_term(more)))
     if method == "DAPO + Memory-R+ terms":
         base = recipe("meds", "DAPO", profile, seed)
-        memories = [t for t in memory_r.terms if isinstance(t, Exploit | Explore)]
+        more = recipe("memory_r", "Memory-R+", profile, seed)
+        memories = [t for t in more.terms if isinstance(t, Exploit | Explore)]
         base = replace(base, method=method, terms=(*base.terms, *memories))
     else:
         base = recipe("meds", method, profile, seed)
     return replace(base, prompt="tags")
-
-
-FIDELITY = ("Memory-R+ write-then-read", "MEDS noise as a cluster")
-
-
-def fidelity(name: str, profile: str, seed: int) -> RunConfig:
-    """One divergence of a released code alone, on the ``paper`` preset: one of :data:`FIDELITY`.
-
-    Raises:
-        UserError: unknown name or profile.
-    """
-    check_choice("divergence", name, FIDELITY)
-    if name == FIDELITY[0]:
-        base = recipe("memory_r", "Memory-R+", profile, seed)
-        terms = tuple(
-            replace(t, settings=replace(t.settings, order="write-then-read"))
-            if isinstance(t, Exploit | Explore) else t
-            for t in base.terms
-        )  # fmt: skip
-    else:
-        base = recipe("meds", "MEDS", profile, seed)
-        noisy = replace(cluster_term(base).settings, penalize_noise=True)
-        terms = (*base.terms[:-1], ClusterPenalty(noisy))
-    return replace(base, method=name, terms=terms)
-
-
-SHAPED = ("Memory-R+", "R1 + MEDS penalty")
-
-
-def mixed_scaling(method: str, profile: str, seed: int) -> RunConfig:
-    """One of :data:`SHAPED` with ``scale_only_mixed_groups`` on; off, it is head_to_head's run."""
-    check_choice("method", method, SHAPED)
-    base = head_to_head(method, profile, seed)
-    return replace(base, method=f"{method}, mixed scaled", scale_only_mixed_groups=True)

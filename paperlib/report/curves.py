@@ -57,7 +57,7 @@ def curve_grid(
     Args:
         rows: title of the row -> its curves and its metrics, keys of LABELS. Of several seeds the
             mean and a band of +- one standard deviation are drawn.
-        marks: title of the row -> what paperlib.report.collapses.onsets gives. With these, every
+        marks: title of the row -> collapses, columns method, seed, kind, step. With these, every
             seed is a line, and a triangle stands where a collapse starts.
     """
     most = max(len(metrics) for _, metrics in rows.values())

@@ -1,22 +1,28 @@
 """The two papers' printed numbers, and tables of them.
 
-Memory-R+: arXiv 2504.02273v1, Tables 1, 2, 6. MEDS: arXiv 2604.11297, Tables 1, 2 and Fig. 5. They
-were measured on the papers' models; a table of them stands by itself, never beside ours as if the
-two could be compared.
+Memory-R+: arXiv 2504.02273v1, Tables 1, 2 (AI-MO, 3 runs), 6. MEDS: arXiv 2604.11297, Tables 1, 2
+and Figs. 5, 7. They were measured on the papers' models; a table of them stands by itself, never
+beside ours as if the two could be compared.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import Any
+
+import numpy as np
 
 from paperlib.errors import check_choice
 from paperlib.report.cells import Column, Printed, Row, Table
 from paperlib.report.marking import bold_max, cohen_marks, mark_table
 
-_KEYS = {"memory_r": "memory_r_plus", "meds": "meds"}
+_PAPERS = {
+    "memory_r": ("memory_r_plus", "Memory-R+ (arXiv 2504.02273)"),
+    "meds": ("meds", "MEDS (arXiv 2604.11297)"),
+}
 
 
 @dataclass(frozen=True)
@@ -34,40 +40,32 @@ class PublishedRow:
 
 def published(paper: str) -> dict[str, Any]:
     """All recorded numbers of "memory_r" or "meds" as plain JSON values, a fresh copy."""
-    check_choice("paper", paper, _KEYS)
+    check_choice("paper", paper, _PAPERS)
     text = files("paperlib.report").joinpath("published.json").read_text(encoding="utf-8")
-    return json.loads(text)[_KEYS[paper]]
+    return json.loads(text)[_PAPERS[paper][0]]
 
 
-def memory_r_table1() -> list[PublishedRow]:
-    """Trained on GSM8K: three models x (Base, R1, Cosine, Memory-R, Memory-R+)."""
-    return [_row(raw) for raw in published("memory_r")["table1"]]
-
-
-def memory_r_table2() -> list[PublishedRow]:
-    """Trained on AI-MO, Memory-R+ with K = 1, 10, 20, 30 retrieved queries."""
-    raw = published("memory_r")["table2"]
+def published_rows(paper: str, name: str = "table1") -> list[PublishedRow]:
+    """The rows of "table1" or "table2" of a paper."""
+    check_choice("table", name, ("table1", "table2"))
     return [
-        PublishedRow(
-            "Qwen2.5-0.5B-Instruct",
-            f"K = {k}",
-            {
-                benchmark: {metric: _cell(raw[benchmark][metric][i]) for metric in ("last", "best")}
-                for benchmark in ("GSM8K", "MATH-500", "AIME24")
-            },
-        )
-        for i, k in enumerate(raw["K"])
-    ]
+        PublishedRow(raw.pop("model"), raw.pop("method"), {
+            benchmark: {metric: _cell(value) for metric, value in metrics.items()}
+            for benchmark, metrics in raw.items()
+        })
+        for raw in published(paper)[name]
+    ]  # fmt: skip
 
 
-def meds_table1() -> list[PublishedRow]:
-    """Three models x (Base, GRPO, DAPO, GRPO w/ Entropy Adv, MEDS), five benchmarks, Average."""
-    return [_row(raw) for raw in published("meds")["table1"]]
+memory_r_table2 = partial(published_rows, "memory_r", "table2")
+meds_table1 = partial(published_rows, "meds", "table1")
+meds_table2 = partial(published_rows, "meds", "table2")
 
 
-def meds_table2() -> list[PublishedRow]:
-    """Feature variants on Qwen2.5-Math-7B."""
-    return [_row(raw) for raw in published("meds")["table2"]]
+def _cell(raw: dict[str, float] | float | None) -> Printed | None:
+    if raw is None:
+        return None
+    return Printed(**raw) if isinstance(raw, dict) else Printed(raw)
 
 
 def meds_agreement() -> dict[str, Printed]:
@@ -76,49 +74,26 @@ def meds_agreement() -> dict[str, Printed]:
     Only "14" is in the paper's text; the others were read off the figure and say so.
     """
     raw = published("meds")["figure5_right_agreement_percent"]
-    return {
-        name: Printed(value, read_off=name != "14")
-        for name, value in raw.items()
-        if not name.startswith("_")
-    }
+    del raw["_source"]
+    return {name: Printed(value, read_off=name != "14") for name, value in raw.items()}
 
 
-def _row(raw: dict[str, Any]) -> PublishedRow:
-    cells = {
-        benchmark: {metric: _cell(value) for metric, value in metrics.items()}
-        for benchmark, metrics in raw.items()
-        if benchmark not in ("model", "method")
-    }
-    return PublishedRow(raw["model"], raw["method"], cells)
-
-
-def _cell(raw: dict[str, float] | float | None) -> Printed | None:
-    if raw is None:
-        return None
-    return Printed(raw["mean"], raw.get("std")) if isinstance(raw, dict) else Printed(raw)
-
-
-_TABLES = {
-    ("memory_r", "table1"): (memory_r_table1, "Memory-R+ (arXiv 2504.02273), Table 1"),
-    ("memory_r", "table2"): (memory_r_table2, "Memory-R+ (arXiv 2504.02273), Table 2"),
-    ("meds", "table1"): (meds_table1, "MEDS (arXiv 2604.11297), Table 1"),
-    ("meds", "table2"): (meds_table2, "MEDS (arXiv 2604.11297), Table 2"),
-}
+def meds_heatmap() -> tuple[list[str], list[int], np.ndarray]:
+    """Fig. 7 as read off by others: response names, layer numbers, logits ``[5, layers]``."""
+    raw = published("meds")["figure7_heatmap"]
+    layers = [key for key in raw if key.startswith("layer_")]
+    values = np.array([raw[key] for key in layers]).T
+    return raw["rows"], [int(key.removeprefix("layer_")) for key in layers], values
 
 
 def published_table(paper: str, name: str = "table1") -> Table:
-    """The paper's own table ("table1" or "table2"), marked by the rule of its caption.
-
-    Raises UserError for an unknown paper or table.
-    """
-    check_choice("paper", paper, _KEYS)
-    check_choice("table", name, ("table1", "table2"))
-    rows, source = _TABLES[paper, name]
-    printed = rows()
+    """The paper's own table ("table1" or "table2"), marked by the rule of its caption."""
+    printed = published_rows(paper, name)
     columns = [Column(m, b) for b, metrics in printed[0].cells.items() for m in metrics]
     models = ", ".join(dict.fromkeys(row.model for row in printed))
     table = Table(
-        title=f"As printed in the paper, on the paper's models ({models}): {source}",
+        title=f"As printed in the paper, on the paper's models ({models}): "
+        f"{_PAPERS[paper][1]}, Table {name[-1]}",
         columns=tuple(columns),
         rows=tuple(
             Row(row.method, tuple(row.cells[c.group][c.name] for c in columns), group=row.model)

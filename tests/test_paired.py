@@ -1,4 +1,4 @@
-"""Paired differences, their correction for many, and the pictures of them, on given numbers."""
+"""Paired differences, their correction for many, and the forest of them, on given numbers."""
 
 import numpy as np
 import pandas as pd
@@ -6,9 +6,9 @@ import pytest
 from scipy import stats
 
 from paperlib.experiments.recipes import eval_settings, recipe
-from paperlib.experiments.variants import HEAD_TO_HEAD
 from paperlib.files import write_json_atomic
-from paperlib.report import head_to_head as h
+from paperlib.report import paired as h
+from paperlib.report.style import panels
 from paperlib.report.table1 import LEVELS
 from paperlib.report.verdict import difference
 
@@ -18,19 +18,6 @@ def frame(**values):
     rows = [{"method": m.replace("_", " "), "seed": s, "pass@1": v, "pass@16": 2 * v}
             for m, vs in values.items() for s, v in enumerate(vs)]
     return pd.DataFrame(rows)
-
-
-def test_ten_comparisons_cover_every_method_but_the_bases():
-    assert len(h.PAIRS) == len(set(h.PAIRS)) == 10
-    assert {m for m, rival in h.PAIRS if rival in h.BASES} == {*HEAD_TO_HEAD} - {"R1", "DAPO"}
-    assert {m for pair in h.PAIRS for m in pair} == set(HEAD_TO_HEAD)
-
-
-def test_p_value_is_the_paired_t_test():
-    a, b = [3.0, 5.0, 4.5], [2.0, 4.5, 2.5]
-    assert h.p_value(difference("", a, b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
-    assert np.isnan(h.p_value(difference("", [1.0], [0.0])))
-    assert np.isnan(h.p_value(difference("", [1.0, 2.0], [0.0, 1.0])))  # no spread to judge by
 
 
 def test_a_difference_matters_in_either_direction_or_cannot_be_told():
@@ -63,50 +50,25 @@ def test_compare_corrects_over_all_rows():
                       ["pass@1", "pass@16"])
     assert table["metric"].tolist() == ["pass@1"] * 2 + ["pass@16"] * 2
     np.testing.assert_allclose(table["mean"], [4 / 3, -26 / 3, 8 / 3, -52 / 3])
+    # differences 1, 2, 1: mean 4/3, standard error 1/3, t = 4 with 2 degrees of freedom
+    assert table["p"][0] == pytest.approx(2 * stats.t.sf(4, 2))
     np.testing.assert_allclose(table["holm"], h.holm(table["p"]))
     one_seed = h.compare(frame(MEDS=[50], DAPO=[49]), [("MEDS", "DAPO")], ["pass@1"])
     assert one_seed[["low", "p", "holm"]].isna().all(axis=None)
+    alike = h.compare(frame(MEDS=[50, 51], DAPO=[49, 50]), [("MEDS", "DAPO")], ["pass@1"])
+    assert alike["low"][0] == 1 and np.isnan(alike["p"][0])  # no spread to judge by
     assert h.compare(data, [("R1", "DAPO")], ["pass@1"]).empty
-
-
-def test_cost_is_relative_to_the_familys_base_of_the_same_seed():
-    data = pd.DataFrame({
-        "method": ["R1", "R1", "Memory-R", "Memory-R", "MEDS", "Base"], "seed": [0, 1, 0, 1, 0, 0],
-        h.COST: [2.0, 4.0, 3.0, 4.0, 5.0, np.nan],
-    })
-    np.testing.assert_allclose(h.relative_cost(data), [0, 0, 50, 0, np.nan, np.nan])
 
 
 def test_a_hollow_mark_where_the_correction_takes_the_difference_away():
     data = h.compare(frame(MEDS=[50, 52, 54], DAPO=[49, 50, 53], GRPO=[40, 41.1, 44]),
                      [("MEDS", "DAPO"), ("GRPO", "DAPO")], ["pass@1", "pass@16"])
-    figure = h.head_to_head_figure(frame(MEDS=[50, 52], DAPO=[49, 50], Base=[30]), data, 16)
-    axes = figure.axes[1]
+    axes = panels(1, 1)[1][0, 0]
+    h.forest(axes, data[data["metric"] == "pass@1"], "points")
     assert [t.get_text() for t in axes.get_yticklabels()] == ["MEDS − DAPO", "GRPO − DAPO"]
     marks = [line for line in axes.lines if line.get_marker() == "o"]
     assert [line.get_markerfacecolor() == "white" for line in marks] == [True, False]
     np.testing.assert_allclose(marks[0].get_xdata(), 4 / 3)
-
-
-def test_the_table_says_missing_and_leaves_out_what_cannot_be():
-    class Config:
-        def __init__(self, seed):
-            self.seed, self.hash = seed, f"h{seed}"
-
-    class Run:
-        def __init__(self, seed):
-            self.config = Config(seed)
-
-        def status(self):
-            return "missing"
-
-    data = pd.DataFrame({"method": ["Base", "R1"], "seed": [0, 0], "pass@1": [50.0, 60.0],
-                         h.COST: [np.nan, 2.0]})
-    table = h.measure_table(data, {"Base": [Run(0)], "R1": [Run(0), Run(1)], "MEDS": [Run(0)]},
-                            "t", [])
-    base, r1, meds = (row.cells for row in table.rows)
-    assert base[0].values == (50.0,) and base[1] is None
-    assert r1[0].text(1) == "60.0 (1 of 2)" and meds[0].text(1) == "missing"
 
 
 def test_measures_of_a_run(tmp_path):
@@ -140,4 +102,4 @@ def test_measures_of_a_run(tmp_path):
     assert found["path diversity"] == pytest.approx(50)  # 3 of 6 pairs
     assert 0 < found["TF-IDF diversity"] < 50  # and those pairs share some tokens
     assert (found["truncated"], found["length"]) == (25, 10)
-    assert (found["collapsed"], found[h.COST]) == (0, 1.5)
+    assert (found["collapsed"], found["seconds per step"]) == (0, 1.5)
