@@ -85,9 +85,9 @@ def near(*values, tolerance=1e-6):
 class Watched(Explore):
     """Keeps the raw values that the last batch was scaled with."""
 
-    def _scale(self, values, steps, start):
+    def _scale(self, values, minmax):
         self.seen = values
-        return super()._scale(values, steps, start)
+        return super()._scale(values, minmax)
 
 
 # rows at which the window holds nothing but rounding noise, which has no right value: 6 of 124
