@@ -12,16 +12,12 @@ different mistakes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from paperlib.errors import UserError
-
-if TYPE_CHECKING:
-    from paperlib.methods.meds import Meds
+from paperlib.methods.meds_settings import Meds
 
 NOISE = -1
 
@@ -47,9 +43,6 @@ def hdbscan_labels(
 
     The hdbscan package does not count a point among its own ``min_samples``: clusters of exactly
     ``min_cluster_size`` are found only if ``min_samples`` is below it.
-
-    Raises:
-        UserError: a row is not finite.
     """
     points = _checked(points)
     if len(points) < 2:  # the package raises for one point
@@ -70,9 +63,6 @@ def near_identical_groups(
 
     In the order of their first points; the default is the size of a bfloat16 rounding of a unit
     vector (ours).
-
-    Raises:
-        UserError: a row is not finite.
     """
     points = _checked(points)
     if len(points) < 2:
@@ -88,9 +78,6 @@ def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
     Paper's reading: near-identical groups (``settings.near_identical``) of ``min_cluster_size`` or
     more are clusters of their own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on
     everything. With the method "single" all are one cluster (MEDS, Table 2).
-
-    Raises:
-        UserError: a row is not finite.
     """
     points = _checked(points)
     labels = np.full(len(points), NOISE)
@@ -98,18 +85,14 @@ def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
         return labels
     if settings.method == "single":
         return np.zeros(len(points), dtype=np.int64)
-    groups = []
-    if settings.near_identical is not None:
-        groups = near_identical_groups(
-            points, settings.near_identical, settings.min_cluster_size
-        )
+    size, tolerance, groups = settings.min_cluster_size, settings.near_identical, []
+    if tolerance is not None:
+        groups = near_identical_groups(points, tolerance, size)
     for label, members in enumerate(groups):
         labels[members] = label
     rest = np.flatnonzero(labels == NOISE)
     found = hdbscan_labels(
-        points[rest],
-        min_cluster_size=settings.min_cluster_size,
-        min_samples=settings.min_samples,
+        points[rest], min_cluster_size=size, min_samples=settings.min_samples
     )
     labels[rest] = np.where(found == NOISE, NOISE, found + len(groups))
     return labels
