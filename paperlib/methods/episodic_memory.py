@@ -140,7 +140,7 @@ class EpisodicMemory:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a ``state_dict``. Raises UserError if it is of another size."""
+        """Take over a ``state_dict``."""
         for name in ("dim", "max_queries", "max_responses"):
             if state[name] != getattr(self, name):
                 raise UserError(
