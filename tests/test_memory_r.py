@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rollout_batches import rollouts
 
 from paperlib.errors import UserError
 from paperlib.methods.memory_r import (
@@ -21,7 +22,7 @@ from paperlib.methods.memory_r import (
     succeeded,
     windowed_minmax,
 )
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import call_term
 from paperlib.rl.config import term_to_dict
 
 TRACES = json.loads(
@@ -59,20 +60,12 @@ def make(kind, encoder=TOY, preset=MemoryR.paper, **changes):
     return term
 
 
-def batch(step, rows):
-    """``rows`` of (question, completion, correct)."""
-    n = len(rows)
-    return Rollouts(
-        step=step, num_generations=n, problem_ids=["p"] * n,
-        questions=[question for question, _, _ in rows], golds=["7"] * n,
-        completions=[completion for _, completion, _ in rows], lengths=np.ones(n, dtype=int),
-        truncated=np.zeros(n, dtype=bool),
-        accuracy=np.array([float(correct) for _, _, correct in rows]), max_completion_length=99,
-    )
-
-
 def pay(term, step, *rows):
-    return call_term(term, batch(step, rows)).tolist()
+    """Rewards of ``rows`` of (question, completion, correct)."""
+    questions, completions, correct = zip(*rows, strict=True)
+    return call_term(
+        term, rollouts(completions, step=step, questions=list(questions), accuracy=correct)
+    ).tolist()
 
 
 def near(*values, tolerance=1e-6):
@@ -173,30 +166,26 @@ def test_consequence_3_the_first_correct_rollout_gets_exploit_exactly_one():
 
 # Presets
 
+PAPER = {
+    "k": 1, "max_queries": 7473, "max_responses": 100, "order": "read-then-write",
+    "stored_text": "response", "query_key": "text", "query_metric": "cosine",
+    "tau_success": 0.5, "tau_failure": 0.5, "success_test": "accuracy", "window": 100,
+    "window_unit": "steps", "epsilon": 1e-8, "exploit_flip": "before", "explore_empty": 0.0,
+    "explore_warmup": 50, "explore_warmup_unit": "steps", "beta_exploit": 1.0,
+    "beta_explore": 1.0, "file_under_first_prompt": False,
+    "encoder": "sentence-transformers/all-MiniLM-L6-v2",
+}  # fmt: skip
+RELEASED = {
+    "max_queries": 10_000, "order": "write-then-read", "stored_text": "reasoning",
+    "query_key": "embedding", "query_metric": "l2", "success_test": "string",
+    "window_unit": "samples", "epsilon": None, "exploit_flip": "after", "explore_empty": 1.0,
+    "explore_warmup": 500, "explore_warmup_unit": "queries",
+}  # fmt: skip
 
-def test_paper_preset():
-    assert MemoryR.paper() == MemoryR()
-    assert dataclasses.asdict(MemoryR.paper(k=20, max_queries=2000)) == {
-        "k": 20, "max_queries": 2000, "max_responses": 100, "order": "read-then-write",
-        "stored_text": "response", "query_key": "text", "query_metric": "cosine",
-        "tau_success": 0.5, "tau_failure": 0.5, "success_test": "accuracy", "window": 100,
-        "window_unit": "steps", "epsilon": 1e-8, "exploit_flip": "before", "explore_empty": 0.0,
-        "explore_warmup": 50, "explore_warmup_unit": "steps", "beta_exploit": 1.0,
-        "beta_explore": 1.0, "file_under_first_prompt": False,
-        "encoder": "sentence-transformers/all-MiniLM-L6-v2",
-    }
 
-
-def test_released_preset():
-    assert dataclasses.asdict(MemoryR.released()) == {
-        "k": 1, "max_queries": 10_000, "max_responses": 100, "order": "write-then-read",
-        "stored_text": "reasoning", "query_key": "embedding", "query_metric": "l2",
-        "tau_success": 0.5, "tau_failure": 0.5, "success_test": "string", "window": 100,
-        "window_unit": "samples", "epsilon": None, "exploit_flip": "after", "explore_empty": 1.0,
-        "explore_warmup": 500, "explore_warmup_unit": "queries", "beta_exploit": 1.0,
-        "beta_explore": 1.0, "file_under_first_prompt": False,
-        "encoder": "sentence-transformers/all-MiniLM-L6-v2",
-    }
+def test_presets():
+    assert dataclasses.asdict(MemoryR.paper()) == dataclasses.asdict(MemoryR()) == PAPER
+    assert dataclasses.asdict(MemoryR.released()) == PAPER | RELEASED
     assert MemoryR.released("Memory-R").max_responses == 1000
     assert MemoryR.released(max_responses=3, k=2).max_responses == 3
 
@@ -225,16 +214,6 @@ def test_eq_2_a_success_is_above_tau_a_failure_is_not():
     assert failed(outcome, 0.5).tolist() == [True, True, False, False]
 
 
-def test_eq_2_each_memory_takes_its_own():
-    rows = [("q0", "a0", RIGHT), ("q0", "a90", WRONG), ("q90", "a180", WRONG)]
-    exploit, explore = make(Exploit), make(Explore)
-    pay(exploit, 1, *rows)
-    pay(explore, 1, *rows)
-    assert exploit.memory.keys == ["q0"] and explore.memory.keys == ["q0", "q90"]
-    assert exploit.memory.responses[0].tolist() == near(1.0, 0.0)
-    assert explore.memory.responses[:2].tolist() == [near(0.0, 1.0), near(-1.0, 0.0)]
-
-
 def test_eq_2_thresholds_are_settings():
     rows = [("q0", "a0", RIGHT), ("q90", "a0", WRONG)]
     for kind, changes, keys in [
@@ -253,18 +232,6 @@ def test_eq_3_reads_the_k_nearest_questions():
         pay(term, 1, *((*row, RIGHT) for row in stored))
         pay(term, 2, ("q10", "d0", WRONG))
         assert term.window_values.tolist() == near(centroid)
-
-
-def test_eq_3_of_equally_near_questions_the_older_is_read():
-    term = make(Exploit)
-    pay(term, 1, ("q180", "d9", RIGHT), ("q90", "d2", RIGHT), ("q270", "d5", RIGHT))
-    pay(term, 2, ("q90", "d0", WRONG), ("q0", "d0", WRONG))
-    assert term.window_values[0] == 2
-    encoder = Lookup({"left": [0, 1], "right": [0, -1], "q": [1, 0], "r": [0, 0], "s": [5, 0]})
-    term = make(Exploit, encoder)
-    pay(term, 1, ("right", "r", RIGHT), ("left", "s", RIGHT))
-    pay(term, 2, ("q", "r", WRONG))
-    assert term.window_values.tolist() == [0]
 
 
 def test_eq_4_distance_to_the_centroid():
@@ -287,15 +254,11 @@ def test_eq_5_one_less_the_largest_cosine():
     assert rewards == near(0.0, 1 - np.cos(np.radians(30)), 1.0)
 
 
-def test_eq_6_over_steps():
+def test_eq_6_over_steps_and_over_samples():
     values, steps = np.array([1.0, 3.0, 2.0, 5.0, 4.0]), np.array([1, 1, 2, 3, 3])
     scaled = windowed_minmax(values, steps, window=2, unit="steps", epsilon=1.0)
     # windows 1..3, 1..3, 1..3, 2..5, 2..5; the spread grows by epsilon
     assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
-
-
-def test_eq_6_over_samples():
-    values, steps = np.array([1.0, 3.0, 2.0, 5.0, 4.0]), np.array([1, 1, 2, 3, 3])
     scaled = windowed_minmax(values, steps, window=3, unit="samples", epsilon=1.0)
     # windows 1 | 1 3 | 1 3 2 | 3 2 5 | 2 5 4
     assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
@@ -389,7 +352,7 @@ def test_success_test(test, keys):
     assert term.memory.keys == keys
 
 
-def test_window_in_steps_holds_all_values_of_the_last_w_steps():
+def test_the_window_keeps_what_later_values_are_scaled_with():
     term = make(Exploit, window=2)
     pay(term, 1, ("q0", "d0", RIGHT))
     assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d3", WRONG)) == near(1, 0)
@@ -397,23 +360,11 @@ def test_window_in_steps_holds_all_values_of_the_last_w_steps():
     assert pay(term, 4, ("q0", "d4", WRONG), ("q0", "d5", WRONG)) == near(1 / 3, 0)  # 2, 4, 5
     assert pay(term, 6, ("q0", "d7", WRONG)) == near(0)  # alone: step 5 had no batch
     assert term.window_values.tolist() == [7] and term.window_steps.tolist() == [6]
-
-
-def test_window_in_samples_holds_the_last_w_values_up_to_each():
     term = make(Exploit, window=2, window_unit="samples")
     pay(term, 1, ("q0", "d0", RIGHT))
     assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d3", WRONG)) == near(0, 0)  # 1 | 1 3
     assert pay(term, 9, ("q0", "d2", WRONG), ("q0", "d4", WRONG)) == near(1, 0)  # 3 2 | 2 4
     assert term.window_values.tolist() == [2, 4]
-
-
-def test_epsilon_is_added_to_the_spread():
-    term = make(Exploit, epsilon=1.0)
-    pay(term, 1, ("q0", "d0", RIGHT))
-    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d4", WRONG)) == near(3 / 4, 0)
-    term = make(Explore, epsilon=1.0, explore_warmup=0)
-    pay(term, 1, ("q0", "a0", WRONG))
-    assert pay(term, 2, ("q0", "a90", WRONG), ("q0", "a180", WRONG)) == near(0, 1 / 2)
 
 
 def test_no_epsilon_at_a_tie_exploit_is_one_less_its_distance_and_explore_zero():
@@ -444,14 +395,6 @@ def test_empty_memories_pay_a_constant_and_nothing_enters_the_window(explore_emp
     assert pay(exploit, 1, ("q0", "a0", WRONG)) == [0.0] and exploit.window_values.size == 0
 
 
-def test_released_empty_failures_pay_one_until_the_first_failure():
-    settings = {"explore_warmup": 0, "success_test": "accuracy"}
-    term = make(Explore, preset=MemoryR.released, **settings)
-    rows = [("q0", "a0", RIGHT), ("q0", "a0", WRONG), ("q0", "a90", RIGHT)]
-    assert pay(term, 1, *rows) == near(1.0, 0.0, 1.0)
-    assert len(term.window_values) == 2
-
-
 def test_warm_up_in_steps_is_silent_but_writes():
     term = make(Explore)
     rows = [("q0", "a0", WRONG), ("q0", "a90", WRONG)]
@@ -459,11 +402,8 @@ def test_warm_up_in_steps_is_silent_but_writes():
     assert pay(term, 50, ("q0", "a180", RIGHT), ("q0", "a0", RIGHT)) == [0.0, 0.0]
     assert term.window_values.size == 0 and term.memory.counts.tolist() == [2]
     assert pay(term, 51, ("q0", "a180", RIGHT), ("q0", "a0", RIGHT)) == near(1.0, 0.0)
-
-
-def test_warm_up_in_steps_pays_zero_even_where_an_empty_memory_would_pay():
-    assert pay(make(Explore, explore_empty=1.0), 50, ("q0", "a0", RIGHT)) == [0.0]
-    assert pay(make(Explore, explore_empty=1.0), 51, ("q0", "a0", RIGHT)) == [1.0]
+    for step, reward in ((50, 0.0), (51, 1.0)):  # also where an empty memory would pay
+        assert pay(make(Explore, explore_empty=1.0), step, ("q0", "a0", RIGHT)) == [reward]
 
 
 def test_warm_up_in_distinct_questions_held():
@@ -477,12 +417,6 @@ def test_warm_up_in_distinct_questions_held():
     assert term.window_values.size == 0  # read before the second question was written
     pay(term, 2, ("q0", "a180", RIGHT))
     assert len(term.window_values) == 1
-
-
-def test_exploit_knows_no_warm_up():
-    term = make(Exploit)
-    pay(term, 1, ("q0", "d0", RIGHT))
-    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d2", WRONG)) == near(1, 0)
 
 
 def test_at_most_n_questions_and_l_responses():
@@ -520,13 +454,6 @@ def test_blank_texts_are_never_stored_and_match_nothing():
     term = make(Exploit, stored_text="reasoning")
     pay(term, 1, ("q0", "<reasoning> </reasoning>d3", RIGHT))
     assert len(term.memory) == 0
-
-
-def test_each_rollout_is_filed_under_its_own_question():
-    term = make(Exploit)
-    pay(term, 1, ("q0", "d1", RIGHT), ("q90", "d9", RIGHT), ("q0", "d3", RIGHT))
-    pay(term, 2, ("q90", "d0", WRONG), ("q0", "d0", WRONG), ("q90", "d1", WRONG))
-    assert term.window_values.tolist() == near(9, 2, 8)
 
 
 # The term as a part of a run
