@@ -144,18 +144,6 @@ def test_consequence_1_written_first_every_wrong_rollout_meets_itself():
     assert fair.window_values.min() > 0.5  # read first: wrong ones are as new as right ones
 
 
-def test_consequence_2_without_spread_rounding_noise_becomes_reward():
-    encoder, rows = wrong_only()
-
-    def rewards(epsilon):
-        settings = {"explore_warmup": 0, "success_test": "accuracy", "epsilon": epsilon}
-        return np.array(pay(make(Explore, encoder, MemoryR.released, **settings), 1, *rows))[100:]
-
-    for epsilon in (None, 1e-8):
-        assert 0.3 < rewards(epsilon).mean() < 0.7 and 0.1 < rewards(epsilon).std() < 0.3
-    assert rewards(1e-4).max() < 0.02
-
-
 def test_consequence_3_the_first_correct_rollout_gets_exploit_exactly_one():
     vector = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0).tolist()
     encoder = Lookup({"q": vector, "r": vector[::-1], "s": vector})
@@ -212,9 +200,6 @@ def test_eq_2_a_success_is_above_tau_a_failure_is_not():
     outcome = np.array([0.0, 0.5, 0.6, 1.0])
     assert succeeded(outcome, 0.5).tolist() == [False, False, True, True]
     assert failed(outcome, 0.5).tolist() == [True, True, False, False]
-
-
-def test_eq_2_thresholds_are_settings():
     rows = [("q0", "a0", RIGHT), ("q90", "a0", WRONG)]
     for kind, changes, keys in [
         (Exploit, {"tau_success": 1.0}, []), (Exploit, {"tau_success": -0.1}, ["q0", "q90"]),
