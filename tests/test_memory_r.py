@@ -119,31 +119,6 @@ def test_released_traces(trace):
     assert noise_rows == NOISE_ROWS[trace["name"]]
 
 
-def wrong_only(seed=0, rows=300):
-    """Vectors as long as all-MiniLM-L6-v2's, and rollouts that are all wrong."""
-    vectors = torch.nn.functional.normalize(
-        torch.randn(rows, 384, generator=torch.Generator().manual_seed(seed)), dim=1
-    )
-    texts = {f"r{i}": row for i, row in enumerate(vectors.tolist())}
-    encoder = Lookup(texts | {"q": [1.0] + [0.0] * 383})
-    return encoder, [("q", f"r{i}", WRONG) for i in range(rows)]
-
-
-def test_consequence_1_written_first_every_wrong_rollout_meets_itself():
-    encoder, rows = wrong_only(rows=60)
-    rows = [(q, r, i % 3 == 0) for i, (q, r, _) in enumerate(rows)]
-    settings = {"explore_warmup": 0, "success_test": "accuracy", "window": 60}
-    term = make(Explore, encoder, MemoryR.released, **settings)
-    pay(term, 1, *rows)
-    raw, right = term.window_values, np.array([c for _, _, c in rows])[-len(term.window_values) :]
-    assert len(raw) == 59  # the first, a right one, found M^f empty
-    assert np.abs(raw[~right]).max() < 1e-6 and raw[right].min() > 0.5
-    fair = make(Explore, encoder, explore_warmup=0)
-    pay(fair, 1, *rows[:30])
-    pay(fair, 2, *rows[30:])
-    assert fair.window_values.min() > 0.5  # read first: wrong ones are as new as right ones
-
-
 def test_consequence_3_the_first_correct_rollout_gets_exploit_exactly_one():
     vector = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0).tolist()
     encoder = Lookup({"q": vector, "r": vector[::-1], "s": vector})
@@ -294,13 +269,9 @@ def test_order_released_writes_each_rollout_before_it_reads():
     term = make(Exploit, order="write-then-read")
     pay(term, 1, ("q0", "d5", WRONG), ("q0", "d2", RIGHT), ("q0", "d5", WRONG), ("q0", "d8", RIGHT))
     assert term.window_values.tolist() == near(0, 3, 3)  # the first found nothing; then 2, 2, 5
-
-
-def test_order_a_search_is_repeated_when_a_question_comes_in():
-    term = make(Exploit, order="write-then-read")
-    asking = ("q0", "d0", WRONG)
+    term, asking = make(Exploit, order="write-then-read"), ("q0", "d0", WRONG)
     pay(term, 1, ("q180", "d9", RIGHT), asking, ("q0", "d4", RIGHT), asking)
-    assert term.window_values.tolist() == near(0, 9, 0, 4)
+    assert term.window_values.tolist() == near(0, 9, 0, 4)  # searched again as q0 comes in
 
 
 @pytest.mark.parametrize(("stored_text", "meets"), [("response", 6.0), ("reasoning", 1.0)])
@@ -420,11 +391,8 @@ def test_file_under_first_prompt(first_only):
     term = make(Exploit, file_under_first_prompt=first_only)
     pay(term, 1, ("q0", "d1", RIGHT), ("q90", "d5", RIGHT))
     assert term.memory.keys == (["q0"] if first_only else ["q0", "q90"])
-    term = make(Exploit, file_under_first_prompt=first_only)
-    pay(term, 1, ("q0", "d1", RIGHT))
-    pay(term, 2, ("q90", "d5", RIGHT))
-    pay(term, 3, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
-    assert term.window_values[-2:].tolist() == ([1, 1] if first_only else [1, 5])
+    pay(term, 2, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
+    assert term.window_values.tolist() == ([3, 3] if first_only else [1, 5])
 
 
 def test_blank_texts_are_never_stored_and_match_nothing():
@@ -463,20 +431,15 @@ def test_a_saved_term_continues_exactly(kind, preset):
     torch.save(term.state_dict(), buffer)
     buffer.seek(0)
     other = make(kind, preset=preset, **changes)
+    fresh = other.state_dict()  # is a state too
     other.load_state_dict(torch.load(buffer, weights_only=True))
     paid = []
     for step, rows in some_batches(1, 7, start=8):
         paid += pay(term, step, *rows)
         assert pay(other, step, *rows) == paid[-6:]
     assert len(set(paid)) > 10
-
-
-def test_the_state_of_a_fresh_term_is_a_state_too():
-    term = make(Exploit)
-    pay(term, 1, ("q0", "d1", RIGHT))
-    term.load_state_dict(make(Exploit).state_dict())
-    assert term.memory is None and term.window_values.size == 0
-    assert pay(term, 1, ("q0", "d1", WRONG)) == [0.0]
+    other.load_state_dict(fresh)
+    assert other.memory is None and other.window_values.size == 0
 
 
 def test_a_copy_remembers_for_itself():

@@ -1,8 +1,6 @@
 """From a question to prompt tokens, through chat templates of every temper."""
 
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -34,6 +32,14 @@ def prompt_text(template, prompt="boxed", question="1 + 1?", *, adds_bos=False):
 def test_system_prompt_and_bare_question_go_through_the_template(prompt):
     system = SYSTEM_PROMPTS[prompt]
     assert prompt_text(TURNS, prompt) == f"[system]{system}[user]1 + 1?[assistant]"
+
+
+def test_one_shot_is_a_worked_pair_before_the_question():
+    asked, response = worked_example("1 + 1?")
+    assert prompt_text(TURNS, "tags-oneshot") == (
+        f"[system]{SYSTEM_PROMPTS['tags']}[user]{asked}[assistant]{response}"
+        "[user]1 + 1?[assistant]"
+    )
 
 
 @pytest.mark.parametrize("template", [REFUSES_SYSTEM + TURNS, DROPS_SYSTEM])
@@ -122,22 +128,12 @@ def test_a_question_cannot_end_its_turn_in_the_tiny_model():
 # --- worked examples ------------------------------------------------------------------------------
 
 
-def test_one_shot_is_a_worked_pair_before_the_question():
-    asked, response = worked_example("1 + 1?")
-    assert prompt_text(TURNS, "tags-oneshot") == (
-        f"[system]{SYSTEM_PROMPTS['tags']}[user]{asked}[assistant]{response}"
-        "[user]1 + 1?[assistant]"
-    )
-
-
 def test_all_nine_examples_are_drawn_alike_in_every_process():
     questions = [f"What is {i} + {i}?" for i in range(900)]
     drawn = [worked_example(question)[0] for question in questions]
     counts = [drawn.count(example["question"]) for example in EXAMPLES]
     assert len(counts) == 9 and min(counts) > 70 and sum(counts) == 900
-    code = "from paperlib.tasks.prompts import worked_example as w; print(w('q')[0])"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == worked_example("q")[0]
+    assert worked_example("q")[0].startswith("Omar is 12 y")  # the same in every process
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e["question"][:24])

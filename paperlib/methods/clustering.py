@@ -3,11 +3,10 @@
 Pure functions on float64 arrays of one prompt's feature vectors, ``[n, d]``; they return integer
 labels, ``NOISE`` (-1) for a point of no cluster. Label numbers carry no meaning beyond one call.
 
-HDBSCAN splits: it never returns the root of its tree as a cluster, and merging at distance zero
-has infinite density. So a set of points that are all alike, the strongest repetition there is,
-comes back as noise (identical) or in arbitrary pieces (one blob). That is why :func:`cluster` can
-set near-identical points apart first; ``allow_single_cluster`` would not do, for it joins
-different mistakes.
+HDBSCAN splits: it never returns the root of its tree as a cluster. So points that are all alike,
+the strongest repetition there is, come back as noise (identical) or in arbitrary pieces (one blob).
+That is why :func:`cluster` can set near-identical points apart first; ``allow_single_cluster``
+would not do, for it joins different mistakes.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
     if len(points) < 2:
         return labels
     if settings.method == "single":
-        return np.zeros(len(points), dtype=np.int64)
+        return np.zeros_like(labels)
     size, tolerance, groups = settings.min_cluster_size, settings.near_identical, []
     if tolerance is not None:
         groups = near_identical_groups(points, tolerance, size)
@@ -112,9 +111,5 @@ def knn_vote(history: np.ndarray, labels: np.ndarray, new: np.ndarray, k: int = 
     """
     similarity = unit_rows(new) @ unit_rows(history).T
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
-    return np.array([_majority(votes) for votes in labels[nearest]], dtype=np.int64)
-
-
-def _majority(votes: np.ndarray) -> int:
-    names, counts = np.unique(votes, return_counts=True)
-    return int(names[counts.argmax()])  # names are sorted: the first maximum is the smallest label
+    votes = labels[nearest] - NOISE  # from 0; argmax takes the first of equals
+    return np.array([np.bincount(each).argmax() + NOISE for each in votes], dtype=np.int64)
