@@ -64,10 +64,8 @@ class TextEncoder:
         return self.model.get_embedding_dimension()
 
     def encode(self, texts: list[str] | str) -> torch.Tensor:
-        """``[n, d]`` float32 vectors of unit length on the CPU, in the order of ``texts``.
-
-        A single string is one row. Each distinct text is encoded once.
-        """
+        """``[n, d]`` float32 vectors of unit length on the CPU, in the order of ``texts``; a single
+        string is one row. Each distinct text is encoded once."""
         texts = [texts] if isinstance(texts, str) else list(texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str):

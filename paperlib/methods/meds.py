@@ -32,7 +32,7 @@ import numpy as np
 from paperlib.errors import UserError
 from paperlib.methods.clustering import NOISE, cluster, knn_vote, unit_rows
 from paperlib.methods.meds_settings import Meds
-from paperlib.methods.rollouts import Rollouts
+from paperlib.methods.rollouts import Rollouts, rows_by_key
 
 NOT_CLUSTERED = -2  # label of right rollouts, of those without a feature, and where no memory is
 
@@ -115,7 +115,7 @@ class ClusterPenalty:
         self.last_labels = np.full(len(rollouts), NOT_CLUSTERED)
         self.last_no_answer = int((wrong & ~answered).sum())
         self.last_clusters = 0
-        for key, rows in _rows_by_key(self._keys(rollouts)).items():
+        for key, rows in rows_by_key(self._keys(rollouts)).items():
             rows = rows[wrong[rows] & answered[rows]]
             labels, sizes = self._visit(key, vectors[rows])
             self.last_labels[rows], self.last_sizes[rows] = labels, sizes
@@ -164,10 +164,3 @@ class ClusterPenalty:
         """Continue from :meth:`state_dict` of a term with the same settings."""
         self.memory = {key: tensor.numpy().copy() for key, tensor in state["memory"].items()}
         self.visits = dict(state["visits"])
-
-
-def _rows_by_key(keys: Sequence[str]) -> dict[str, np.ndarray]:
-    rows: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
-    return {key: np.array(members) for key, members in rows.items()}

@@ -35,7 +35,7 @@ import torch
 from paperlib.methods.embeddings import text_encoder
 from paperlib.methods.episodic_memory import EpisodicMemory
 from paperlib.methods.memory_r_settings import Batch, MemoryR, embed
-from paperlib.methods.rollouts import Rollouts
+from paperlib.methods.rollouts import Rollouts, rows_by_key
 
 
 def succeeded(outcome: np.ndarray, tau: float) -> np.ndarray:
@@ -153,9 +153,8 @@ class _MemoryTerm:
         if not len(self.memory):
             batch.rewards[rows] = self._empty_reward()
             return
-        asking: dict[str, list[int]] = {}
-        for i in rows.tolist():
-            asking.setdefault(batch.keys[i], []).append(i)
+        places = rows_by_key([batch.keys[i] for i in rows])
+        asking = {key: rows[at].tolist() for key, at in places.items()}
         held = self.memory.inserted  # a search holds until the next question comes in
         if new := [key for key in asking if (key, held) not in batch.nearest]:
             first = [asking[key][0] for key in new]

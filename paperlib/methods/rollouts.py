@@ -36,6 +36,14 @@ class Rollouts:
         return len(self.completions)
 
 
+def rows_by_key(keys: Sequence[str]) -> dict[str, np.ndarray]:
+    """Where each key stands, in the order of their first places."""
+    rows: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return {key: np.array(members) for key, members in rows.items()}
+
+
 class RewardTerm(Protocol):
     """One number per rollout. May also define ``state_dict()`` and ``load_state_dict(state)``."""
 
