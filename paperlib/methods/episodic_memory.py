@@ -9,7 +9,7 @@ follows the number of responses (4 d bytes each) and not N x L:
 
 Both levels are rings: the i-th new query takes row i mod N, the j-th response of a query its place
 j mod L. ``sums`` (of the responses held) are float64, where adding and removing float32 vectors
-leaves no drift that matters. A plain dictionary of deques is shorter, and two to three times slower.
+leaves no drift that matters. A dictionary of deques is shorter, and two to three times slower.
 """
 
 from __future__ import annotations
