@@ -170,13 +170,12 @@ def _tasks(options: argparse.Namespace) -> None:
 
 
 def _data(options: argparse.Namespace) -> None:
-    from paperlib.tasks.catalogue import origin
-    from paperlib.tasks.data import load_problems, problem_count, report
+    from paperlib.tasks.data import findings, load_problems, origin, problem_count
     from paperlib.tasks.grading import unreadable_golds
     from paperlib.tasks.sources import CATALOGUE
 
     for name in options.names:
-        print(name, *report(name).lines(), sep="\n  ")
+        print(name, *findings(name), sep="\n  ")
         unread = unreadable_golds([problem.answer for problem in load_problems(name)])
         print(f"  {len(unread)} golds that the grader compares as text only"
               + "".join(f"\n    {gold[:70]}" for gold in unread[:10]))  # fmt: skip

@@ -1,10 +1,9 @@
 """Reward terms of the baselines, with hand-computed values."""
 
 import math
-from dataclasses import FrozenInstanceError
 
-import numpy as np
 import pytest
+from rollout_batches import rollouts
 
 from paperlib.errors import UserError
 from paperlib.methods.baselines import (
@@ -17,31 +16,15 @@ from paperlib.methods.baselines import (
     StrictFormat,
     XmlCount,
 )
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import call_term
 
 ONE_LINE = "<reasoning>\nAdd.\n</reasoning>\n<answer>\n7\n</answer>\n"
 LINES = "<reasoning>\nAdd.\nThen stop.\n</reasoning>\n<answer>\n7\n</answer>\n"
 INLINE = "<reasoning>Add.\nThen stop.</reasoning> <answer>7</answer>"
 
 
-def batch(*completions, golds=None, lengths=None, accuracy=None):
-    n = len(completions)
-    return Rollouts(
-        step=1,
-        num_generations=n,
-        problem_ids=["p"] * n,
-        questions=["q"] * n,
-        golds=list(golds or ["7"] * n),
-        completions=list(completions),
-        lengths=np.array(lengths if lengths is not None else [len(c) for c in completions]),
-        truncated=np.zeros(n, dtype=bool),
-        accuracy=np.array(accuracy if accuracy is not None else [0.0] * n),
-        max_completion_length=200,
-    )
-
-
-def pay(term, *completions, **kwargs):
-    return call_term(term, batch(*completions, **kwargs)).tolist()
+def pay(term, *completions, **fields):
+    return call_term(term, rollouts(completions, **fields)).tolist()
 
 
 def test_correctness_by_grader_and_by_string():
@@ -52,15 +35,10 @@ def test_correctness_by_grader_and_by_string():
     assert pay(Correctness(rule="string"), *texts, accuracy=accuracy) == [0.0, 1.0, 1.0, 0.0]
 
 
-def test_digits_alone_pay_under_released_only():
-    assert pay(Correctness(rule="string"), "7") == [1.0]
-    assert pay(IntegerAnswer("released"), "7") == [0.5]
-    assert pay(IntegerAnswer(), "7") == [0.0]
-
-
 def test_integer_needs_digits_only():
     texts = [f"<answer>\n{x}\n</answer>" for x in ("12", "-12", "1,200", "12.0", "12 apples", "")]
     assert pay(IntegerAnswer(), *texts) == [0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert (pay(IntegerAnswer("released"), "7"), pay(IntegerAnswer(), "7")) == ([0.5], [0.0])
 
 
 def test_xmlcount_paper():
@@ -76,8 +54,9 @@ def test_xmlcount_paper():
         "<reasoning>\nAdd.\n</reasoning>\n<answer>\n7",  # never closed: three tags, no tail
         INLINE,
         "",
+        ONE_LINE * 2,  # repeated tags earn nothing
     )
-    expected = [0.5, 0.5, 0.5, 0.49, 0.49, 0.375, 0.0, 0.0]
+    expected = [0.5, 0.5, 0.5, 0.49, 0.49, 0.375, 0.0, 0.0, 0.0]
     assert pay(XmlCount(), *texts) == pytest.approx(expected)
     assert pay(XmlCount("released"), long) == pytest.approx([0.111])
 
@@ -86,10 +65,6 @@ def test_xmlcount_readings_agree_where_the_closing_tag_ends_its_line():
     for tail in ("", "\n", "\nI hope this helps.", "x" * 300):
         text = LINES + tail
         assert pay(XmlCount(), text) == pytest.approx(pay(XmlCount("released"), text))
-
-
-def test_xmlcount_repeated_blocks_earn_nothing():
-    assert pay(XmlCount(), ONE_LINE * 2) == [0.0]
 
 
 def test_strict_format():
@@ -189,11 +164,3 @@ def test_overlong_boundaries():
 def test_wrong_settings_are_refused(make, message):
     with pytest.raises(UserError, match=message):
         make()
-
-
-def test_terms_are_their_settings():
-    term = XmlCount("paper", "think")
-    assert term == XmlCount(tag="think") and hash(term) == hash(XmlCount(tag="think"))
-    assert term != SoftFormat("paper", "think")
-    with pytest.raises(FrozenInstanceError):
-        term.tag = "reasoning"

@@ -42,13 +42,8 @@ def test_fewer_than_two_points_are_noise(n, settings):
     assert hdbscan_labels(np.ones((n, 4))).tolist() == [NOISE] * n
     assert cluster(np.ones((n, 4)), settings).tolist() == [NOISE] * n
     assert near_identical_groups(np.ones((n, 4))) == []
-
-
-def test_two_different_points_are_noise_and_single_joins_them():
-    points = on_circle(0.0, 1.0)
-    assert cluster(points, PAPER).tolist() == [NOISE, NOISE]
-    assert cluster(points, RELEASED).tolist() == [NOISE, NOISE]
-    assert cluster(points, Meds(method="single")).tolist() == [0, 0]
+    expected = [0] * 4 if settings.method == "single" else [NOISE] * 2
+    assert cluster(on_circle(0, 1, 2, 3)[: len(expected)], settings).tolist() == expected
 
 
 def test_identical_points_are_one_cluster_under_paper_and_noise_under_released():
@@ -88,10 +83,6 @@ def test_hdbscan_labels_only_what_is_not_near_identical():
         frozenset({0, 1, 2}), frozenset({3, 4, 8}), frozenset({5, 6, 7}), frozenset({9})
     }
     assert labels[9] == NOISE
-
-
-def test_single_is_one_cluster_whatever_the_distances():
-    assert cluster(on_circle(0, 1, 2, 3), Meds(method="single")).tolist() == [0, 0, 0, 0]
 
 
 def test_min_cluster_size_and_min_samples_reach_hdbscan():
@@ -154,6 +145,7 @@ def test_vote_of_three_takes_the_majority():
     assert knn_vote(history, labels, on_circle(0.0, 0.5)).tolist() == [1, 1]
     assert knn_vote(history, labels, on_circle(0.0, 0.5), k=1).tolist() == [0, 0]
     assert knn_vote(history, labels, on_circle(0.0)[:0]).tolist() == []
+    assert knn_vote(on_circle(0.1), np.array([4]), on_circle(3.0)).item() == 4  # a short history
 
 
 @pytest.mark.parametrize(
@@ -161,8 +153,3 @@ def test_vote_of_three_takes_the_majority():
 )
 def test_tied_vote_goes_to_the_smallest_label(labels, winner):
     assert knn_vote(on_circle(0.1, 0.2, 0.3), np.array(labels), on_circle(0.0)).item() == winner
-
-
-def test_short_history_votes_as_a_whole():
-    assert knn_vote(on_circle(0.1), np.array([4]), on_circle(3.0)).item() == 4
-    assert knn_vote(on_circle(0.1, 0.2), np.array([4, 3]), on_circle(0.0)).item() == 3

@@ -15,27 +15,22 @@ from huggingface_hub import constants
 from paperlib.__main__ import main
 from paperlib.environment import ROOT
 from paperlib.errors import UserError
-from paperlib.tasks import catalogue
-from paperlib.tasks.catalogue import FOLDER
+from paperlib.tasks import data
 from paperlib.tasks.data import (
-    Problem,
-    check_problems,
+    FOLDER,
+    digest,
+    findings,
     load_problems,
     missing,
-    problem_count,
-    report,
-)
-from paperlib.tasks.data_report import (
-    digest,
-    duplicates,
-    leakage,
     normal_question,
-    rows_differing,
+    problem_count,
 )
-from paperlib.tasks.rows import last_box
-from paperlib.tasks.sources import CATALOGUE
+from paperlib.tasks.hub import hub_state, hub_unreachable
+from paperlib.tasks.problem import Problem
+from paperlib.tasks.rows import check_problems, to_problem
+from paperlib.tasks.sources import CATALOGUE, Source
 
-CACHED = ("_read", "_report", "_report_with_leaks", "_announce", "_hub_state", "hub_unreachable")
+CACHED = (data._catalogued, data._announce, hub_state, hub_unreachable)
 
 
 def write_rows(path, rows):
@@ -55,11 +50,11 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.delenv(FOLDER, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for name in CACHED:
-        getattr(catalogue, name).cache_clear()
+    for cached in CACHED:
+        cached.cache_clear()
     yield
-    for name in CACHED:
-        getattr(catalogue, name).cache_clear()
+    for cached in CACHED:
+        cached.cache_clear()
 
 
 @pytest.fixture
@@ -107,12 +102,8 @@ def test_joins_and_what_binds_first(tmp_path):
     assert len(load_problems(f"{b}:2-4+{a}")) == problem_count(f"{b}:2-4+{a}") == 3
     with pytest.raises(UserError, match="1 rows with an id used before: x"):
         load_problems(f"{a}+{a}")
-
-
-def test_a_file_whose_name_looks_like_a_join_or_a_slice(tmp_path):
-    path = numbered(tmp_path / "a+b.jsonl", 2)
-    assert len(load_problems(path)) == 2
-    assert len(load_problems(f"{path}:0-1")) == 1
+    odd = numbered(tmp_path / "a+b.jsonl", 2)  # a file whose name looks like a join
+    assert (len(load_problems(odd)), len(load_problems(f"{odd}:0-1"))) == (2, 1)
 
 
 @pytest.mark.parametrize("part", ["4-4", "5-4", "0-11", "10-"])
@@ -133,34 +124,13 @@ def test_counts_need_no_data(hub):
         problem_count("gsm8k:0-4")
 
 
-def test_tiny_sets_can_be_sliced():
-    assert [p.id for p in load_problems("tiny-smoke:0-3")] == [
-        p.id for p in load_problems("tiny-smoke:0-")[:3]
-    ]
-
-
 # --- rows of files
 
 
-def test_lines_end_in_newlines_only(fresh, tmp_path):
+def test_lines_end_in_newlines_only(tmp_path):
     question = "Six balls.\u2028How\x85many are\x0crac{1}{2}?"
     path = write_rows(tmp_path / "n.jsonl", [{"question": question, "answer": "3"}] * 2)
     assert [p.question for p in load_problems(path)] == [question] * 2
-    assert report(path).damaged == 2  # the form feed that was a \f
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold"),
-    [
-        (["9.6"], "9.6"), ("['9.6']", "9.6"), ('["9.6"]', "9.6"), ([7], "7"),
-        ("['\\\\frac{1}{2}']", "\\frac{1}{2}"), ("['\\frac{1}{2}']", "\\frac{1}{2}"),
-        ("[2, +\\infty)", "[2, +\\infty)"), ("[1, 2]", "[1, 2]"), (7.0, "7"), (7.5, "7.5"),
-        (" x ", "x"), ("025", "025"),
-    ],
-)  # fmt: skip
-def test_gold_answers_are_unwrapped(tmp_path, answer, gold):
-    path = write_rows(tmp_path / "n.jsonl", [{"question": "q", "answer": answer}])
-    assert load_problems(path)[0].answer == gold
 
 
 NO_GOLD, DAMAGED = "1 rows with no gold answer: 2", "1 rows with a control character in the gold"
@@ -170,7 +140,10 @@ NO_TEXT = "row 2: the gold answer is "
 @pytest.mark.parametrize(
     ("answer", "gold"),  # as the file has them
     [
-        ("42.0", "42"), ("-0.0", "0"), ("7.50", "7.5"), ("1e22", "1" + 22 * "0"),
+        ('["9.6"]', "9.6"), ("\"['9.6']\"", "9.6"), (r'"[\"9.6\"]"', "9.6"), ("[7]", "7"),
+        (r'''"['\\\\frac{1}{2}']"''', r"\frac{1}{2}"), (r'''"['\\frac{1}{2}']"''', r"\frac{1}{2}"),
+        (r'"[2, +\\infty)"', r"[2, +\infty)"), ('"[1, 2]"', "[1, 2]"), ('" x "', "x"),
+        ('"025"', "025"), ("42.0", "42"), ("-0.0", "0"), ("7.50", "7.5"), ("1e22", "1" + 22 * "0"),
         ("1e23", "1" + 23 * "0"), ("1" + 22 * "0", "1" + 22 * "0"), ("1e-7", "0.0000001"),
         ("3.14159265358979323846", "3.14159265358979323846"), ("100", "100"), ('"a\\nb"', "a\nb"),
         ('"5\\t"', "5"), ('"\\r\\n5"', "5"), (r'"\\{\\}"', r"\{\}"), ("NaN", NO_TEXT + "nan"),
@@ -217,7 +190,7 @@ def test_catalogued_sets_are_checked_too(hub, capsys):
         load_problems("amc-aimo")
     rows[:] = [{"problem": "q", "answer": "1"}, {"problem": "q\ud83d", "answer": "2"}]
     with pytest.raises(UserError, match=r"'amc-aimo': 1 rows with half a .*: amc-aimo-1$"):
-        report("amc-aimo")
+        findings("amc-aimo")
     rows[1:] = [{"problem": "r", "answer": "\to{3}"}]  # papers trained on such a row
     assert load_problems("amc-aimo")[1].answer == "\to{3}"
     assert "1 gold answers with a control character, kept: amc-aimo-1" in capsys.readouterr().err
@@ -266,10 +239,12 @@ def test_malformed_line_is_named(tmp_path, line):
         ("\\boxed{1} and \\boxed{2}", "2"), ("$\\boxed 7.$", "7"), ("\\fbox{10}", "10"),
         ("\\boxed {\\frac{1}{2}}.", "\\frac{1}{2}"), ("\\boxed{\\{1\\}}", "\\{1\\}"),
         ("\\boxed{1}, so \\boxed{2", ""), ("\\boxed{ }", ""), ("\\boxed\\pi", ""), ("7", ""),
+        ("\\boxed{\to{3}}", "\to{3}"), ("\\boxed{ 3 }", "3"),
     ],
 )  # fmt: skip
-def test_last_box(solution, gold):
-    assert last_box(solution) == gold
+def test_the_gold_of_a_worked_solution_is_its_last_box(solution, gold):
+    source = Source("", "", 0, "", "", gold="box")
+    assert to_problem("a", {"question": "q", "answer": solution}, source).answer == gold
 
 
 # --- the folder
@@ -289,27 +264,18 @@ def test_folder_serves_catalogued_sets_and_reports_once(fresh, tmp_path, monkeyp
     said = capsys.readouterr().err
     assert said.count("math_train_lvl3to5.jsonl\n") == 1
     assert "data math-3to5: 1 rows without a gold answer, dropped: math-3to5-1\n" in said
-    assert "1 questions with conflicting answers, kept: math-3to5-0/math-3to5-3\n" in said
     assert "4 rows read where the catalogue has 5,586" in said
-    assert "more than 44 rows differ from the catalogued" in said
 
 
-def test_level_of_sets_without_levels_is_left_out(fresh, tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    write_rows(tmp_path / "amc_oat.jsonl", [{"question": "q", "answer": "1", "level": 4.625}])
-    assert load_problems("amc-aimo")[0].level is None  # a rating, not MATH's levels
-
-
-def test_folder_must_exist(fresh, monkeypatch):
-    monkeypatch.setenv(FOLDER, "nowhere")
-    with pytest.raises(UserError, match="PAPERLIB_DATA_DIR is 'nowhere'"):
-        load_problems("gsm8k-test")
-
-
-def test_folder_without_the_file_leaves_it_to_the_hub(hub, tmp_path, monkeypatch):
+def test_folder_must_exist_but_may_lack_a_file(hub, tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
     hub.rows["math-ai/amc23"] = [{"question": "q", "answer": "27"}]
     assert load_problems("amc23")[0].answer == "27"
+    write_rows(tmp_path / "amc_oat.jsonl", [{"question": "q", "answer": "1", "level": 4.625}])
+    assert load_problems("amc-aimo")[0].level is None  # a rating, not MATH's levels
+    monkeypatch.setenv(FOLDER, "nowhere")
+    with pytest.raises(UserError, match="PAPERLIB_DATA_DIR is 'nowhere'"):
+        load_problems("gsm8k-test")
 
 
 # --- the hub
@@ -364,7 +330,7 @@ def test_levels_are_filtered_and_boxless_rows_dropped(hub, capsys):
     assert [p.id for p in load_problems("math-3to5")] == ["math-3to5-1"]
     assert "1 rows without a gold answer, dropped: math-3to5-0" in capsys.readouterr().err
     hub.rows[CATALOGUE["dapo-math-17k"].repository] = [{"prompt": "q", "solution": "1"}]
-    assert report("dapo-math-17k").expected == 17398  # the hub's count, not the file's
+    assert findings("dapo-math-17k")[1].endswith("has 17,398")  # the hub's count, not the file's
 
 
 def test_what_the_hub_cannot_give_is_told_with_both_ways(hub):
@@ -383,7 +349,7 @@ def test_what_the_hub_cannot_give_is_told_with_both_ways(hub):
 def test_what_lacks_here(fresh, tmp_path):
     (lacks,) = missing("tiny-train+gsm8k-test:0-64")
     assert "gsm8k_test.jsonl in $PAPERLIB_DATA_DIR (unset)" in lacks and "HF_HUB_OFFLINE" in lacks
-    catalogue._hub_state.cache_clear()
+    hub_state.cache_clear()
     (tmp_path / "cache" / "datasets--openai--gsm8k" / "snapshots").mkdir(parents=True)
     assert missing("gsm8k-train+gsm8k-test") == []
     assert "no hub repository" in missing("minerva-oat")[0]
@@ -393,60 +359,27 @@ def test_what_lacks_here(fresh, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("one", "other", "same"),
     [
-        ("What is $x^{2}$ ?", "what is\\(x^2\\)"), ("$\\left( 1,\\, 2 \\right)$", "(1, 2)"),
-        ("$\\dfrac12$", "$\\frac12$"), ("*Norwegian* numbers. Find", "Norwegian numbers; find"),
+        ("What is $x^{2}$ ?", "what is\\(x^2\\)", True), ("$\\dfrac12$", "$\\frac12$", True),
+        ("$\\left( 1,\\, 2 \\right)$", "(1, 2)", True), ("*All* F. x", "All F; x", True),
+        ("$z^4-z^2+1$", "$z^4+z^2+1$", False), ("cos 150", "cos (-150)", False),
+        ("1.5 m", "15 m", False), ("$\\leftarrow$", "$\\arrow$", False), ("n!", "n", False),
     ],
 )  # fmt: skip
-def test_same_question_in_another_spelling(one, other):
-    assert normal_question(one) == normal_question(other)
+def test_same_question_in_another_spelling(one, other, same):
+    assert (normal_question(one) == normal_question(other)) is same
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [("$z^4-z^2+1$", "$z^4+z^2+1$"), ("cos 150", "cos (-150)"), ("1.5 m", "15 m"),
-     ("$\\leftarrow$", "$\\arrow$"), ("n!", "n")],
-)  # fmt: skip
-def test_other_question(one, other):
-    assert normal_question(one) != normal_question(other)
-
-
-def problems(*pairs):
-    return [Problem(f"p{i}", question, answer) for i, (question, answer) in enumerate(pairs)]
-
-
-def test_duplicates_by_hand():
-    found = duplicates(problems(("q", "1"), ("r", "2"), ("q", "1"), ("q", "3"), ("s", "4")))
-    assert (found.repeats, found.conflicts) == (1, (("p0", "p2", "p3"),))
-
-
-def test_leakage_by_hand():
-    train = problems(("Find $x$.", "1"), ("Find y", "2"), ("find X", "1"))
-    tests = {"a": problems(("find $x$", "1"), ("z", "1")), "b": problems(("w", "1"))}
-    assert leakage(train, tests) == {"a": [("p0", "p0"), ("p2", "p0")]}
-
-
-def test_digest_ignores_order_and_white_space_and_counts_what_differs():
-    rows = [(f"Is it {i}?", str(i)) for i in range(400)]
-    one = digest(problems(*rows))
-    assert digest(problems(*[(q + "\n", f" {a} ") for q, a in reversed(rows)])) == one
-    assert rows_differing(one, one) == (0, False)
-    changed = [(q, a + "0" if int(a) < 12 else a) for q, a in rows]
-    count, least = rows_differing(one, digest(problems(*changed)))
-    assert 6 <= count <= 24 and not least
-    assert rows_differing(one, digest(problems(*rows[:200]))) == (44, True)
-
-
-def test_report_of_a_file_tells_overlap_with_test_sets(fresh, tmp_path, monkeypatch):
+def test_a_changed_copy_of_as_many_rows_is_noticed(fresh, tmp_path, monkeypatch):
+    rows = [{"question": f"Is it {i}?", "answer": str(i)} for i in range(40)]
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    write_rows(tmp_path / "amc23.jsonl", [{"question": "How many?", "answer": "3"}])
-    mine = write_rows(tmp_path / "mine.jsonl", [{"question": "how many", "answer": "3"}] * 2)
-    found = report(mine)
-    assert found.leaks == {"amc23": [("1", "amc23-0"), ("2", "amc23-0")]}
-    assert "rows with a question of amc23: 2 (1 of its questions)" in found.lines()
-    assert any(line.startswith("not compared with gsm8k-test, math500") for line in found.lines())
-    assert report("amc23").leaks == {}  # itself a test set
+    write_rows(tmp_path / "amc23.jsonl", rows)
+    assert findings("amc23")[1] == "other questions or answers than in the file that was catalogued"
+    one = load_problems("amc23")
+    turned = [replace(p, question=p.question + "\n", answer=f" {p.answer} ") for p in one[::-1]]
+    assert digest(turned) == digest(one)  # whatever the order and the white space
+    assert digest([replace(one[0], answer="41"), *one[1:]]) != digest(one)
 
 
 def test_command(fresh, tmp_path, monkeypatch, capsys):
@@ -468,7 +401,7 @@ def test_command(fresh, tmp_path, monkeypatch, capsys):
 def test_catalogue_is_pinned():
     assert len({s.file for s in CATALOGUE.values()}) == len(CATALOGUE)
     for source in CATALOGUE.values():
-        assert re.fullmatch(r"[0-9a-f]{64}", source.digest)
+        assert re.fullmatch(r"[0-9a-f]{16}", source.digest)
         assert source.role in ("train", "test")
         assert bool(re.fullmatch(r"[0-9a-f]{40}", source.revision)) == bool(source.repository)
 
@@ -483,75 +416,25 @@ def real():
         pytest.skip(f"no folder of real data: set {FOLDER}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(FOLDER, str(folder))
-        yield {name: report(name) for name in CATALOGUE}
-
-
-# (problems, rows without gold, exact repeats and conflicts, repeats and conflicts up to spelling)
-CLEAN = (0, 0, 0, 0, 0)
-MEASURED = {
-    "gsm8k-train": (7473, *CLEAN), "gsm8k-test": (1319, *CLEAN),
-    "numinamath-tir": (20000, 0, 95, 25, 121, 41), "dapo-math-17k": (17917, 0, 616, 11, 1470, 24),
-    "math-3to5": (5584, 2, 0, 0, 2, 1), "math500": (500, *CLEAN), "aime24": (30, *CLEAN),
-    "amc23": (40, *CLEAN), "amc-aimo": (83, *CLEAN), "minerva": (272, *CLEAN),
-    "minerva-oat": (272, *CLEAN), "olympiadbench": (675, *CLEAN),
-    "olympiadbench-oat": (675, *CLEAN), "math-geometry": (479, *CLEAN),
-}  # fmt: skip
-# training set: test set: (rows, test questions)
-LEAKS = {
-    "gsm8k-train": {},
-    "numinamath-tir": {"olympiadbench": (1, 1), "olympiadbench-oat": (1, 1),
-                       "math-geometry": (13, 10)},
-    "dapo-math-17k": {"math500": (8, 7), "amc23": (11, 8), "amc-aimo": (18, 14),
-                      "olympiadbench": (9, 8), "olympiadbench-oat": (9, 8),
-                      "math-geometry": (97, 96)},
-    "math-3to5": {"olympiadbench": (3, 3), "olympiadbench-oat": (3, 3)},
-}  # fmt: skip
+        yield
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_real_counts(real, name):
-    found = real[name]
-    assert (
-        found.problems, len(found.empty), found.exact.repeats, len(found.exact.conflicts),
-        found.spelt.repeats, len(found.spelt.conflicts),
-    ) == MEASURED[name]  # fmt: skip
-    assert found.rows == found.expected == CATALOGUE[name].rows
-    assert problem_count(name) == len(load_problems(name)) == found.problems
-    assert found.differing == (0, False)
+def test_real_sets_are_what_was_catalogued(real, name):
+    source, said = CATALOGUE[name], "\n".join(findings(name))
+    assert len(load_problems(name)) == problem_count(name) == source.rows - source.empty
+    assert "where the catalogue has" not in said and "than in the file" not in said
+    assert ("2 rows without a gold answer, dropped" in said) == (name == "math-3to5")
+    assert ("kept: numinamath-tir-9312" in said) == (name == "numinamath-tir")
 
 
-def test_real_leakage(real):
-    assert LEAKS == {
-        name: {test: (len({a for a, _ in pairs}), len({b for _, b in pairs}))
-               for test, pairs in found.leaks.items()}
-        for name, found in real.items() if CATALOGUE[name].role == "train"
-    }  # fmt: skip
-
-
-def test_real_answer_keys(real):
-    assert real["minerva-oat"].other_key == ("minerva", 272, 131)
-    assert real["olympiadbench-oat"].other_key == ("olympiadbench", 675, 0)
-    assert real["amc-aimo"].other_key == ("amc23", 40, 0)
-    assert "131 of the 272 questions shared with minerva have another answer text there" in (
-        real["minerva-oat"].lines()
-    )
+def test_real_golds(real):
     assert load_problems("minerva-oat")[0].answer == "9.6"  # ["9.6"] in the file
-
-
-def test_real_damage(real):
-    assert {n: r.damaged for n, r in real.items() if r.damaged} == {
-        "numinamath-tir": 3, "dapo-math-17k": 643
-    }  # fmt: skip
-    assert {n: r.damaged_golds for n, r in real.items() if r.damaged_golds} == {
-        "numinamath-tir": ("numinamath-tir-9312",)
-    }
     assert any("\u2028" in p.question for p in load_problems("gsm8k-train"))
-
-
-def test_last_box_finds_the_real_golds(real):
-    with open(real["math500"].origin, encoding="utf-8") as file:
+    box = Source("", "", 0, "", "", answer="solution", gold="box")
+    with open(data.origin(CATALOGUE["math500"])[0], encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    assert [last_box(r["solution"]) for r in rows] == [r["answer"].strip() for r in rows]
+    assert [to_problem("", row, box).answer for row in rows] == [r["answer"].strip() for r in rows]
 
 
 def test_real_levels_and_ids(real):
@@ -572,5 +455,6 @@ def test_real_levels_and_ids(real):
 def test_real_validation_is_held_out(real, train, held_out, first):
     kept, held = load_problems(train), load_problems(held_out)
     assert (len(kept), len(held)) == (problem_count(train), problem_count(held_out))
-    assert leakage(kept, {"held out": held}) == {}
+    asked = {normal_question(p.question) for p in kept}
+    assert not any(normal_question(p.question) in asked for p in held)
     assert held[0].id == first

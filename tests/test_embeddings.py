@@ -7,7 +7,7 @@ import torch
 
 from paperlib.errors import UserError
 from paperlib.methods import embeddings
-from paperlib.methods.embeddings import TextEncoder, blank, text_encoder
+from paperlib.methods.embeddings import TextEncoder, text_encoder
 
 MAX_TOKENS = 12
 WORDS = ["one", "two", "three", "four", "five", "plus", "minus", "is"]
@@ -109,10 +109,6 @@ def test_long_texts_are_counted_once_and_cut_and_told(encoder, capsys):
     told = [line for line in capsys.readouterr().err.splitlines() if "sentence encoder" in line]
     assert len(told) == 1 and "reads 12 tokens of a text: 1 of 2 are longer" in told[0]
     assert encoder.truncated_texts == 2
-
-
-def test_blank():
-    assert blank("") and blank(" \n\t") and not blank(" x ")
 
 
 def test_one_shared_instance_per_name_that_loads_late_and_survives_deepcopy(folder):

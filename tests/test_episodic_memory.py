@@ -18,13 +18,6 @@ def numbers(*values):
     return torch.tensor(values, dtype=torch.float32)[:, None]
 
 
-def held(memory, key):
-    """The responses of a query, by place."""
-    row = memory.keys.index(key)
-    slots = memory.slots[row][: int(memory.counts[row])]
-    return memory.responses[slots][:, 0].tolist()
-
-
 def mean(memory, *keys):
     rows = torch.tensor([[memory.keys.index(key) for key in keys]])
     return memory.centroid(rows)[0, 0].item()
@@ -34,32 +27,12 @@ def write(memory, key, *values, query=0.0):
     memory.write([key] * len(values), numbers(*[query] * len(values)), numbers(*values))
 
 
-def test_within_a_query_the_oldest_response_goes_first():
-    memory = EpisodicMemory(1, max_queries=4, max_responses=3)
-    write(memory, "q", 1, 2, 3, 4)
-    assert held(memory, "q") == [4, 2, 3] and mean(memory, "q") == 3
-    write(memory, "q", 5, 6, 7, 8)  # more than L at once
-    assert sorted(held(memory, "q")) == [6, 7, 8] and mean(memory, "q") == 7
-    assert memory.used == 3
-
-
-def test_the_oldest_query_is_evicted_however_recently_it_was_written_to():
-    memory = EpisodicMemory(1, max_queries=2, max_responses=3)
-    write(memory, "a", 1, 2)
-    write(memory, "b", 10)
-    write(memory, "a", 3)
-    write(memory, "c", 20)
-    assert sorted(memory.keys) == ["b", "c"] and len(memory) == 2
-    assert held(memory, "c") == [20] and mean(memory, "c") == 20
-    write(memory, "a", 7, 8, 9, 10)  # a new query now: b goes, and nothing of the old a is left
-    assert sorted(memory.keys) == ["a", "c"] and mean(memory, "a") == 9
-    assert memory.used <= 6  # rows of evicted queries are used again
-
-
 def test_eviction_within_one_write():
     memory = EpisodicMemory(1, max_queries=1, max_responses=2)
     memory.write(["a", "b", "a"], numbers(0, 1, 2), numbers(1, 2, 3))
-    assert memory.keys == ["a"] and held(memory, "a") == [3] and memory.queries[0, 0] == 2
+    assert memory.keys == ["a"] and mean(memory, "a") == 3 and memory.queries[0, 0] == 2
+    write(memory, "a", 5, 6, 7, 8)  # more than L at once
+    assert mean(memory, "a") == 7.5 and memory.used == 2
 
 
 def test_the_query_vector_comes_with_the_first_write():
@@ -176,6 +149,7 @@ def test_a_state_is_a_copy_without_the_room_to_grow():
     memory.write(["a"], torch.ones(1, 100), torch.ones(1, 100))
     state = memory.state_dict()
     assert saved_and_loaded(state)[1] < 10_000  # bytes; one block of 64 rows alone has 25,600
+    assert len(memory.responses) == len(memory.slots) == 64  # room follows what is stored
     memory.write(["a"], torch.ones(1, 100), torch.zeros(1, 100))
     assert state["sums"][0, 0] == 1 and state["written"].tolist() == [1]
 
@@ -184,10 +158,3 @@ def test_a_state_of_another_size_is_refused():
     state = EpisodicMemory(2, 3, 4).state_dict()
     with pytest.raises(UserError, match="has max_responses = 4; this one has 5"):
         EpisodicMemory(2, 3, 5).load_state_dict(state)
-
-
-def test_memory_use_follows_what_is_stored():
-    memory = EpisodicMemory(384, max_queries=7473, max_responses=100)
-    write_many = torch.zeros(200, 384)
-    memory.write([f"q{i % 50}" for i in range(200)], write_many, write_many)
-    assert memory.used == 200 and len(memory.responses) < 400 and len(memory.slots) < 200

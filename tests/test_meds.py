@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rollout_batches import rollouts
 
 from paperlib.errors import UserError
 from paperlib.methods.clustering import NOISE, cluster
@@ -21,7 +22,7 @@ from paperlib.methods.meds import (
     penalty,
     prompt_key,
 )
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import call_term
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "meds_released.json").read_text())
 NO_ANSWER = None
@@ -29,21 +30,10 @@ NO_ANSWER = None
 
 def batch(layer_logits, correct=None, ids=None, questions=None, layers=4):
     n = len(layer_logits)
-    empty = [math.nan] * layers
-    rows = [empty if row is NO_ANSWER else row for row in layer_logits]
-    return Rollouts(
-        step=1,
-        num_generations=n,
-        problem_ids=list(ids or ["p"] * n),
-        questions=list(questions or ["q"] * n),
-        golds=["7"] * n,
-        completions=["8"] * n,
-        lengths=np.full(n, 5),
-        truncated=np.zeros(n, dtype=bool),
-        accuracy=np.array(correct if correct is not None else [0.0] * n, dtype=np.float64),
-        max_completion_length=200,
-        layer_logits=np.array(rows, dtype=np.float32).reshape(n, layers),
-    )
+    rows = [[math.nan] * layers if row is NO_ANSWER else row for row in layer_logits]
+    logits = np.array(rows, dtype=np.float32).reshape(n, layers)
+    names = {"problem_ids": ids or ["p"] * n, "questions": questions or ["q"] * n}
+    return rollouts(["8"] * n, accuracy=correct, layer_logits=logits, **names)
 
 
 def at(*angles):
@@ -95,44 +85,12 @@ def test_released_reading_reproduces_the_released_code(case):
             assert np.flatnonzero(labels == NOISE).tolist() == noise.tolist()
 
 
-def test_released_counts_the_history_and_penalises_at_once():
-    term = ClusterPenalty(Meds.released())
-    first = at(0.0, 0.01, 0.03, 1.5, 1.51)
-    assert shaped(term, first) == [0.0] * 5  # no history
-    # two clusters, of 3 and of 2; the new ones do not count
-    assert shaped(term, at(0.005, 0.006, 1.505)) == worth(3, 3, 2)
-    assert term.last_clusters == 2
-
-
-def test_released_noise_is_one_more_cluster():
-    term = ClusterPenalty(Meds.released())
-    assert shaped(term, at(0.0)) == [0.0]
-    assert shaped(term, at(1.0)) == worth(1)  # a history of one is noise, and noise is paid for
-    assert shaped(term, at(2.0, 0.0)) == worth(2, 2)  # a history of two likewise
-    assert term.last_noise == 2
-    assert term.last_labels.tolist() == [NOISE, NOISE]
-    assert term.last_clusters == 0
-
-
-def test_released_does_not_see_identical_mistakes_as_a_cluster():
-    term = ClusterPenalty(Meds.released())
-    shaped(term, at(*[0.7] * 20))
-    shaped(term, at(0.7))
-    assert term.last_labels.tolist() == [NOISE]
-
-
-@pytest.mark.parametrize("preset", [Meds.paper, Meds.released])
-def test_presets_can_be_overridden(preset):
-    assert preset(alpha=0.02, beta=0.04) == ClusterPenalty(preset(alpha=0.02, beta=0.04)).settings
-    assert (preset(beta=0.04).alpha, preset(beta=0.04).beta) == (0.1, 0.04)
-
-
 def test_presets():
     same = {
         "alpha": 0.1, "beta": 0.2, "last_n": None, "diff": False, "normalize": True,
         "method": "hdbscan", "min_cluster_size": 2, "min_samples": 1, "knn": 3,
     }
-    assert Meds.paper() == Meds()
+    assert Meds.paper() == Meds() and Meds.released(beta=0.04).beta == 0.04
     assert asdict(Meds.paper()) == same | {
         "logit": "normed", "position": "answer", "diff_layers": "chosen", "near_identical": 5e-3,
         "assignment": "joint", "memory_key": "id", "penalize_noise": False,
@@ -148,21 +106,15 @@ def test_presets():
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"alpha": -0.1}, "alpha is -0.1"),
-        ({"beta": math.nan}, "beta is nan"),
-        ({"last_n": 0}, "last_n is 0"),
-        ({"min_cluster_size": 1}, "at least 2"),
-        ({"min_samples": 0}, "min_samples is 0"),
-        ({"knn": 0}, "knn is 0"),
-        ({"near_identical": -1.0}, "near_identical is -1.0"),
-        ({"logit": "lens"}, "normed, raw"),
-        ({"position": "end"}, "answer, box"),
-        ({"diff_layers": "half"}, "chosen, all"),
-        ({"method": "kmeans"}, "hdbscan, single"),
-        ({"assignment": "vote"}, "joint, knn-history"),
+        ({"alpha": -0.1}, "alpha is -0.1"), ({"beta": math.nan}, "beta is nan"),
+        ({"last_n": 0}, "last_n is 0"), ({"min_cluster_size": 1}, "at least 2"),
+        ({"min_samples": 0}, "min_samples is 0"), ({"knn": 0}, "knn is 0"),
+        ({"near_identical": -1.0}, "near_identical is -1.0"), ({"logit": "lens"}, "normed, raw"),
+        ({"position": "end"}, "answer, box"), ({"diff_layers": "half"}, "chosen, all"),
+        ({"method": "kmeans"}, "hdbscan, single"), ({"assignment": "vote"}, "joint, knn-history"),
         ({"memory_key": "md5"}, "id, text"),
     ],
-)
+)  # fmt: skip
 def test_impossible_settings_are_refused(setting, message):
     with pytest.raises(UserError, match=message):
         Meds(**setting)
@@ -176,14 +128,10 @@ def test_penalty_of_each_size():
     np.testing.assert_allclose(penalty(np.arange(8), 0.1, 0.2), table, atol=5e-5)
     assert penalty(7, 0.1, 0.2) == penalty(1000, 0.1, 0.2) == 0.2
     assert penalty(7, 0.02, 0.04) == 0.04
-
-
-def test_cap_need_not_be_two_alpha():
-    sizes = np.array([1, 2, 7, 100])
-    np.testing.assert_allclose(penalty(sizes, 0.1, 0.08), [0.1 * math.log(2), 0.08, 0.08, 0.08])
-    np.testing.assert_allclose(penalty(sizes[2:], 0.1, 1.0), 0.1 * np.log([8, 101]))
+    # the cap need not be two alpha
+    np.testing.assert_allclose(penalty(np.array([1, 2]), 0.1, 0.08), [0.1 * math.log(2), 0.08])
     term = ClusterPenalty(Meds.paper(alpha=0.5, beta=0.6))
-    shaped(term, at(0.7))
+    assert math.copysign(1, term(batch(at(0.7)))[0]) == 1.0  # 0.0 and not -0.0
     assert shaped(term, at(0.7)) == worth(2, alpha=0.5)
     assert shaped(term, at(0.7)) == [0.6]
 
@@ -213,10 +161,7 @@ def test_chosen_layers_and_differences(settings, values):
     np.testing.assert_array_equal(raw, [values])
     unit = features(LOGITS, Meds(**settings))
     np.testing.assert_allclose(unit, [np.array(values) / np.linalg.norm(values)], rtol=1e-12)
-
-
-def test_half_of_an_odd_number_of_layers_is_rounded_down():
-    assert features(LOGITS[:, :5], Meds()).shape == (1, 2)
+    assert features(LOGITS[:, :5], Meds()).shape == (1, 2)  # half of five is two
 
 
 def test_features_of_no_answer_and_of_zeros():
@@ -290,10 +235,7 @@ def test_first_visit_is_free_and_the_second_is_not():
     # another prompt has its own first visit; both groups of a prompt in one call are one visit
     assert shaped(term, at(0.7, 0.7, 0.7), ids=["b", "p", "b"]) == [0.0, 0.2, 0.0]
     assert shaped(term, at(0.7), ids=["b"]) == worth(3)
-
-
-def test_a_visit_without_wrong_rollouts_is_a_visit():
-    term = ClusterPenalty()
+    term = ClusterPenalty()  # without a wrong rollout it is a visit, too
     assert shaped(term, at(0.7, 0.7), correct=[1, 1]) == [0.0, 0.0]
     assert shaped(term, at(0.7, 0.7)) == worth(2, 2)
 
@@ -303,12 +245,6 @@ def test_a_lonely_point_is_free(method):
     term = ClusterPenalty(Meds.paper(method=method, first_visit_free=False))
     assert shaped(term, at(0.7)) == [0.0]
     assert shaped(term, []) == []
-
-
-def test_single_pays_for_everything_stored():
-    term = ClusterPenalty(Meds.paper(method="single"))
-    shaped(term, at(0.0, 1.0))
-    assert shaped(term, at(2.0, 3.0)) == worth(4, 4)
 
 
 def test_right_rollouts_are_neither_stored_nor_counted_nor_penalised():
@@ -330,19 +266,6 @@ def test_rollouts_without_an_answer_are_neither_stored_nor_penalised(settings):
     assert term.last_no_answer == 1  # the right one has an answer somewhere
     assert term.last_labels[[0, 2]].tolist() == [NOT_CLUSTERED] * 2
     assert shaped(term, at(NO_ANSWER)) == [0.0]
-
-
-def test_early_layers_and_length_do_not_matter():
-    term = ClusterPenalty()
-    shaped(term, [[1.0, 2.0, 3.0, 4.0]])
-    assert shaped(term, [[9.0, -7.0, 30.0, 40.0]]) == worth(2)
-
-
-def test_memory_grows_over_visits():
-    term = ClusterPenalty()
-    paid = [shaped(term, at(0.7))[0] for _ in range(8)]
-    expected = [0, *(math.log(size + 1) / 10 for size in range(2, 7)), 0.2, 0.2]
-    assert paid == pytest.approx(expected)
 
 
 # Memory key
@@ -424,7 +347,3 @@ def test_missing_layer_logits_name_the_remedy():
     assert ClusterPenalty.needs_layer_logits
     with pytest.raises(UserError, match="must record"):
         ClusterPenalty()(rollouts)
-
-
-def test_unpenalised_rewards_are_plain_zeros():
-    assert math.copysign(1, ClusterPenalty()(batch(at(0.7)))[0]) == 1.0

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rollout_batches import rollouts
 
 from paperlib.errors import UserError
 from paperlib.methods.memory_r import (
@@ -21,7 +22,7 @@ from paperlib.methods.memory_r import (
     succeeded,
     windowed_minmax,
 )
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import call_term
 from paperlib.rl.config import term_to_dict
 
 TRACES = json.loads(
@@ -59,20 +60,12 @@ def make(kind, encoder=TOY, preset=MemoryR.paper, **changes):
     return term
 
 
-def batch(step, rows):
-    """``rows`` of (question, completion, correct)."""
-    n = len(rows)
-    return Rollouts(
-        step=step, num_generations=n, problem_ids=["p"] * n,
-        questions=[question for question, _, _ in rows], golds=["7"] * n,
-        completions=[completion for _, completion, _ in rows], lengths=np.ones(n, dtype=int),
-        truncated=np.zeros(n, dtype=bool),
-        accuracy=np.array([float(correct) for _, _, correct in rows]), max_completion_length=99,
-    )
-
-
 def pay(term, step, *rows):
-    return call_term(term, batch(step, rows)).tolist()
+    """Rewards of ``rows`` of (question, completion, correct)."""
+    questions, completions, correct = zip(*rows, strict=True)
+    return call_term(
+        term, rollouts(completions, step=step, questions=list(questions), accuracy=correct)
+    ).tolist()
 
 
 def near(*values, tolerance=1e-6):
@@ -85,9 +78,9 @@ def near(*values, tolerance=1e-6):
 class Watched(Explore):
     """Keeps the raw values that the last batch was scaled with."""
 
-    def _scale(self, values, steps, start):
+    def _scale(self, values, minmax):
         self.seen = values
-        return super()._scale(values, steps, start)
+        return super()._scale(values, minmax)
 
 
 # rows at which the window holds nothing but rounding noise, which has no right value: 6 of 124
@@ -126,43 +119,6 @@ def test_released_traces(trace):
     assert noise_rows == NOISE_ROWS[trace["name"]]
 
 
-def wrong_only(seed=0, rows=300):
-    """Vectors as long as all-MiniLM-L6-v2's, and rollouts that are all wrong."""
-    vectors = torch.nn.functional.normalize(
-        torch.randn(rows, 384, generator=torch.Generator().manual_seed(seed)), dim=1
-    )
-    texts = {f"r{i}": row for i, row in enumerate(vectors.tolist())}
-    encoder = Lookup(texts | {"q": [1.0] + [0.0] * 383})
-    return encoder, [("q", f"r{i}", WRONG) for i in range(rows)]
-
-
-def test_consequence_1_written_first_every_wrong_rollout_meets_itself():
-    encoder, rows = wrong_only(rows=60)
-    rows = [(q, r, i % 3 == 0) for i, (q, r, _) in enumerate(rows)]
-    settings = {"explore_warmup": 0, "success_test": "accuracy", "window": 60}
-    term = make(Explore, encoder, MemoryR.released, **settings)
-    pay(term, 1, *rows)
-    raw, right = term.window_values, np.array([c for _, _, c in rows])[-len(term.window_values) :]
-    assert len(raw) == 59  # the first, a right one, found M^f empty
-    assert np.abs(raw[~right]).max() < 1e-6 and raw[right].min() > 0.5
-    fair = make(Explore, encoder, explore_warmup=0)
-    pay(fair, 1, *rows[:30])
-    pay(fair, 2, *rows[30:])
-    assert fair.window_values.min() > 0.5  # read first: wrong ones are as new as right ones
-
-
-def test_consequence_2_without_spread_rounding_noise_becomes_reward():
-    encoder, rows = wrong_only()
-
-    def rewards(epsilon):
-        settings = {"explore_warmup": 0, "success_test": "accuracy", "epsilon": epsilon}
-        return np.array(pay(make(Explore, encoder, MemoryR.released, **settings), 1, *rows))[100:]
-
-    for epsilon in (None, 1e-8):
-        assert 0.3 < rewards(epsilon).mean() < 0.7 and 0.1 < rewards(epsilon).std() < 0.3
-    assert rewards(1e-4).max() < 0.02
-
-
 def test_consequence_3_the_first_correct_rollout_gets_exploit_exactly_one():
     vector = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0).tolist()
     encoder = Lookup({"q": vector, "r": vector[::-1], "s": vector})
@@ -173,30 +129,26 @@ def test_consequence_3_the_first_correct_rollout_gets_exploit_exactly_one():
 
 # Presets
 
+PAPER = {
+    "k": 1, "max_queries": 7473, "max_responses": 100, "order": "read-then-write",
+    "stored_text": "response", "query_key": "text", "query_metric": "cosine",
+    "tau_success": 0.5, "tau_failure": 0.5, "success_test": "accuracy", "window": 100,
+    "window_unit": "steps", "epsilon": 1e-8, "exploit_flip": "before", "explore_empty": 0.0,
+    "explore_warmup": 50, "explore_warmup_unit": "steps", "beta_exploit": 1.0,
+    "beta_explore": 1.0, "file_under_first_prompt": False,
+    "encoder": "sentence-transformers/all-MiniLM-L6-v2",
+}  # fmt: skip
+RELEASED = {
+    "max_queries": 10_000, "order": "write-then-read", "stored_text": "reasoning",
+    "query_key": "embedding", "query_metric": "l2", "success_test": "string",
+    "window_unit": "samples", "epsilon": None, "exploit_flip": "after", "explore_empty": 1.0,
+    "explore_warmup": 500, "explore_warmup_unit": "queries",
+}  # fmt: skip
 
-def test_paper_preset():
-    assert MemoryR.paper() == MemoryR()
-    assert dataclasses.asdict(MemoryR.paper(k=20, max_queries=2000)) == {
-        "k": 20, "max_queries": 2000, "max_responses": 100, "order": "read-then-write",
-        "stored_text": "response", "query_key": "text", "query_metric": "cosine",
-        "tau_success": 0.5, "tau_failure": 0.5, "success_test": "accuracy", "window": 100,
-        "window_unit": "steps", "epsilon": 1e-8, "exploit_flip": "before", "explore_empty": 0.0,
-        "explore_warmup": 50, "explore_warmup_unit": "steps", "beta_exploit": 1.0,
-        "beta_explore": 1.0, "file_under_first_prompt": False,
-        "encoder": "sentence-transformers/all-MiniLM-L6-v2",
-    }
 
-
-def test_released_preset():
-    assert dataclasses.asdict(MemoryR.released()) == {
-        "k": 1, "max_queries": 10_000, "max_responses": 100, "order": "write-then-read",
-        "stored_text": "reasoning", "query_key": "embedding", "query_metric": "l2",
-        "tau_success": 0.5, "tau_failure": 0.5, "success_test": "string", "window": 100,
-        "window_unit": "samples", "epsilon": None, "exploit_flip": "after", "explore_empty": 1.0,
-        "explore_warmup": 500, "explore_warmup_unit": "queries", "beta_exploit": 1.0,
-        "beta_explore": 1.0, "file_under_first_prompt": False,
-        "encoder": "sentence-transformers/all-MiniLM-L6-v2",
-    }
+def test_presets():
+    assert dataclasses.asdict(MemoryR.paper()) == dataclasses.asdict(MemoryR()) == PAPER
+    assert dataclasses.asdict(MemoryR.released()) == PAPER | RELEASED
     assert MemoryR.released("Memory-R").max_responses == 1000
     assert MemoryR.released(max_responses=3, k=2).max_responses == 3
 
@@ -223,19 +175,6 @@ def test_eq_2_a_success_is_above_tau_a_failure_is_not():
     outcome = np.array([0.0, 0.5, 0.6, 1.0])
     assert succeeded(outcome, 0.5).tolist() == [False, False, True, True]
     assert failed(outcome, 0.5).tolist() == [True, True, False, False]
-
-
-def test_eq_2_each_memory_takes_its_own():
-    rows = [("q0", "a0", RIGHT), ("q0", "a90", WRONG), ("q90", "a180", WRONG)]
-    exploit, explore = make(Exploit), make(Explore)
-    pay(exploit, 1, *rows)
-    pay(explore, 1, *rows)
-    assert exploit.memory.keys == ["q0"] and explore.memory.keys == ["q0", "q90"]
-    assert exploit.memory.responses[0].tolist() == near(1.0, 0.0)
-    assert explore.memory.responses[:2].tolist() == [near(0.0, 1.0), near(-1.0, 0.0)]
-
-
-def test_eq_2_thresholds_are_settings():
     rows = [("q0", "a0", RIGHT), ("q90", "a0", WRONG)]
     for kind, changes, keys in [
         (Exploit, {"tau_success": 1.0}, []), (Exploit, {"tau_success": -0.1}, ["q0", "q90"]),
@@ -253,18 +192,6 @@ def test_eq_3_reads_the_k_nearest_questions():
         pay(term, 1, *((*row, RIGHT) for row in stored))
         pay(term, 2, ("q10", "d0", WRONG))
         assert term.window_values.tolist() == near(centroid)
-
-
-def test_eq_3_of_equally_near_questions_the_older_is_read():
-    term = make(Exploit)
-    pay(term, 1, ("q180", "d9", RIGHT), ("q90", "d2", RIGHT), ("q270", "d5", RIGHT))
-    pay(term, 2, ("q90", "d0", WRONG), ("q0", "d0", WRONG))
-    assert term.window_values[0] == 2
-    encoder = Lookup({"left": [0, 1], "right": [0, -1], "q": [1, 0], "r": [0, 0], "s": [5, 0]})
-    term = make(Exploit, encoder)
-    pay(term, 1, ("right", "r", RIGHT), ("left", "s", RIGHT))
-    pay(term, 2, ("q", "r", WRONG))
-    assert term.window_values.tolist() == [0]
 
 
 def test_eq_4_distance_to_the_centroid():
@@ -287,15 +214,11 @@ def test_eq_5_one_less_the_largest_cosine():
     assert rewards == near(0.0, 1 - np.cos(np.radians(30)), 1.0)
 
 
-def test_eq_6_over_steps():
+def test_eq_6_over_steps_and_over_samples():
     values, steps = np.array([1.0, 3.0, 2.0, 5.0, 4.0]), np.array([1, 1, 2, 3, 3])
     scaled = windowed_minmax(values, steps, window=2, unit="steps", epsilon=1.0)
     # windows 1..3, 1..3, 1..3, 2..5, 2..5; the spread grows by epsilon
     assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
-
-
-def test_eq_6_over_samples():
-    values, steps = np.array([1.0, 3.0, 2.0, 5.0, 4.0]), np.array([1, 1, 2, 3, 3])
     scaled = windowed_minmax(values, steps, window=3, unit="samples", epsilon=1.0)
     # windows 1 | 1 3 | 1 3 2 | 3 2 5 | 2 5 4
     assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
@@ -346,13 +269,9 @@ def test_order_released_writes_each_rollout_before_it_reads():
     term = make(Exploit, order="write-then-read")
     pay(term, 1, ("q0", "d5", WRONG), ("q0", "d2", RIGHT), ("q0", "d5", WRONG), ("q0", "d8", RIGHT))
     assert term.window_values.tolist() == near(0, 3, 3)  # the first found nothing; then 2, 2, 5
-
-
-def test_order_a_search_is_repeated_when_a_question_comes_in():
-    term = make(Exploit, order="write-then-read")
-    asking = ("q0", "d0", WRONG)
+    term, asking = make(Exploit, order="write-then-read"), ("q0", "d0", WRONG)
     pay(term, 1, ("q180", "d9", RIGHT), asking, ("q0", "d4", RIGHT), asking)
-    assert term.window_values.tolist() == near(0, 9, 0, 4)
+    assert term.window_values.tolist() == near(0, 9, 0, 4)  # searched again as q0 comes in
 
 
 @pytest.mark.parametrize(("stored_text", "meets"), [("response", 6.0), ("reasoning", 1.0)])
@@ -389,7 +308,7 @@ def test_success_test(test, keys):
     assert term.memory.keys == keys
 
 
-def test_window_in_steps_holds_all_values_of_the_last_w_steps():
+def test_the_window_keeps_what_later_values_are_scaled_with():
     term = make(Exploit, window=2)
     pay(term, 1, ("q0", "d0", RIGHT))
     assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d3", WRONG)) == near(1, 0)
@@ -397,23 +316,11 @@ def test_window_in_steps_holds_all_values_of_the_last_w_steps():
     assert pay(term, 4, ("q0", "d4", WRONG), ("q0", "d5", WRONG)) == near(1 / 3, 0)  # 2, 4, 5
     assert pay(term, 6, ("q0", "d7", WRONG)) == near(0)  # alone: step 5 had no batch
     assert term.window_values.tolist() == [7] and term.window_steps.tolist() == [6]
-
-
-def test_window_in_samples_holds_the_last_w_values_up_to_each():
     term = make(Exploit, window=2, window_unit="samples")
     pay(term, 1, ("q0", "d0", RIGHT))
     assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d3", WRONG)) == near(0, 0)  # 1 | 1 3
     assert pay(term, 9, ("q0", "d2", WRONG), ("q0", "d4", WRONG)) == near(1, 0)  # 3 2 | 2 4
     assert term.window_values.tolist() == [2, 4]
-
-
-def test_epsilon_is_added_to_the_spread():
-    term = make(Exploit, epsilon=1.0)
-    pay(term, 1, ("q0", "d0", RIGHT))
-    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d4", WRONG)) == near(3 / 4, 0)
-    term = make(Explore, epsilon=1.0, explore_warmup=0)
-    pay(term, 1, ("q0", "a0", WRONG))
-    assert pay(term, 2, ("q0", "a90", WRONG), ("q0", "a180", WRONG)) == near(0, 1 / 2)
 
 
 def test_no_epsilon_at_a_tie_exploit_is_one_less_its_distance_and_explore_zero():
@@ -444,14 +351,6 @@ def test_empty_memories_pay_a_constant_and_nothing_enters_the_window(explore_emp
     assert pay(exploit, 1, ("q0", "a0", WRONG)) == [0.0] and exploit.window_values.size == 0
 
 
-def test_released_empty_failures_pay_one_until_the_first_failure():
-    settings = {"explore_warmup": 0, "success_test": "accuracy"}
-    term = make(Explore, preset=MemoryR.released, **settings)
-    rows = [("q0", "a0", RIGHT), ("q0", "a0", WRONG), ("q0", "a90", RIGHT)]
-    assert pay(term, 1, *rows) == near(1.0, 0.0, 1.0)
-    assert len(term.window_values) == 2
-
-
 def test_warm_up_in_steps_is_silent_but_writes():
     term = make(Explore)
     rows = [("q0", "a0", WRONG), ("q0", "a90", WRONG)]
@@ -459,11 +358,8 @@ def test_warm_up_in_steps_is_silent_but_writes():
     assert pay(term, 50, ("q0", "a180", RIGHT), ("q0", "a0", RIGHT)) == [0.0, 0.0]
     assert term.window_values.size == 0 and term.memory.counts.tolist() == [2]
     assert pay(term, 51, ("q0", "a180", RIGHT), ("q0", "a0", RIGHT)) == near(1.0, 0.0)
-
-
-def test_warm_up_in_steps_pays_zero_even_where_an_empty_memory_would_pay():
-    assert pay(make(Explore, explore_empty=1.0), 50, ("q0", "a0", RIGHT)) == [0.0]
-    assert pay(make(Explore, explore_empty=1.0), 51, ("q0", "a0", RIGHT)) == [1.0]
+    for step, reward in ((50, 0.0), (51, 1.0)):  # also where an empty memory would pay
+        assert pay(make(Explore, explore_empty=1.0), step, ("q0", "a0", RIGHT)) == [reward]
 
 
 def test_warm_up_in_distinct_questions_held():
@@ -477,12 +373,6 @@ def test_warm_up_in_distinct_questions_held():
     assert term.window_values.size == 0  # read before the second question was written
     pay(term, 2, ("q0", "a180", RIGHT))
     assert len(term.window_values) == 1
-
-
-def test_exploit_knows_no_warm_up():
-    term = make(Exploit)
-    pay(term, 1, ("q0", "d0", RIGHT))
-    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d2", WRONG)) == near(1, 0)
 
 
 def test_at_most_n_questions_and_l_responses():
@@ -501,11 +391,8 @@ def test_file_under_first_prompt(first_only):
     term = make(Exploit, file_under_first_prompt=first_only)
     pay(term, 1, ("q0", "d1", RIGHT), ("q90", "d5", RIGHT))
     assert term.memory.keys == (["q0"] if first_only else ["q0", "q90"])
-    term = make(Exploit, file_under_first_prompt=first_only)
-    pay(term, 1, ("q0", "d1", RIGHT))
-    pay(term, 2, ("q90", "d5", RIGHT))
-    pay(term, 3, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
-    assert term.window_values[-2:].tolist() == ([1, 1] if first_only else [1, 5])
+    pay(term, 2, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
+    assert term.window_values.tolist() == ([3, 3] if first_only else [1, 5])
 
 
 def test_blank_texts_are_never_stored_and_match_nothing():
@@ -520,13 +407,6 @@ def test_blank_texts_are_never_stored_and_match_nothing():
     term = make(Exploit, stored_text="reasoning")
     pay(term, 1, ("q0", "<reasoning> </reasoning>d3", RIGHT))
     assert len(term.memory) == 0
-
-
-def test_each_rollout_is_filed_under_its_own_question():
-    term = make(Exploit)
-    pay(term, 1, ("q0", "d1", RIGHT), ("q90", "d9", RIGHT), ("q0", "d3", RIGHT))
-    pay(term, 2, ("q90", "d0", WRONG), ("q0", "d0", WRONG), ("q90", "d1", WRONG))
-    assert term.window_values.tolist() == near(9, 2, 8)
 
 
 # The term as a part of a run
@@ -551,20 +431,15 @@ def test_a_saved_term_continues_exactly(kind, preset):
     torch.save(term.state_dict(), buffer)
     buffer.seek(0)
     other = make(kind, preset=preset, **changes)
+    fresh = other.state_dict()  # is a state too
     other.load_state_dict(torch.load(buffer, weights_only=True))
     paid = []
     for step, rows in some_batches(1, 7, start=8):
         paid += pay(term, step, *rows)
         assert pay(other, step, *rows) == paid[-6:]
     assert len(set(paid)) > 10
-
-
-def test_the_state_of_a_fresh_term_is_a_state_too():
-    term = make(Exploit)
-    pay(term, 1, ("q0", "d1", RIGHT))
-    term.load_state_dict(make(Exploit).state_dict())
-    assert term.memory is None and term.window_values.size == 0
-    assert pay(term, 1, ("q0", "d1", WRONG)) == [0.0]
+    other.load_state_dict(fresh)
+    assert other.memory is None and other.window_values.size == 0
 
 
 def test_a_copy_remembers_for_itself():

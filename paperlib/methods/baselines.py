@@ -48,10 +48,9 @@ TAGS = ("reasoning", "think")
 
 def _correct(rollouts: Rollouts, rule: str) -> np.ndarray:
     """``[n]`` float64, 1.0 or 0.0."""
-    outcome = rollouts.accuracy
     if rule == "string":
-        outcome = grade_all(rollouts.completions, rollouts.golds, "strict")
-    return np.asarray(outcome, dtype=np.float64)
+        return np.array(grade_all(rollouts.completions, rollouts.golds, "strict"), dtype=np.float64)
+    return np.asarray(rollouts.accuracy, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -73,20 +72,49 @@ class Correctness:
 
 
 @dataclass(frozen=True)
-class IntegerAnswer:
-    """0.5 for an answer of digits only, right or wrong (Sec. 4.1, "tailored for GSM8K")."""
+class _TextTerm:
+    """Rewards of each completion's text by itself, in one of two readings."""
 
     reading: str = "paper"
-    name: ClassVar[str] = "integer"
 
     def __post_init__(self) -> None:
         check_choice("reading", self.reading, READINGS)
 
     def __call__(self, rollouts: Rollouts) -> list[float]:
-        if self.reading == "released":
-            return [released.integer(text) for text in rollouts.completions]
-        answers = (extract_answer(text) for text in rollouts.completions)
-        return [0.5 if answer is not None and answer.isdigit() else 0.0 for answer in answers]
+        reward = self._released if self.reading == "released" else self._paper
+        return [reward(text) for text in rollouts.completions]
+
+
+@dataclass(frozen=True)
+class IntegerAnswer(_TextTerm):
+    """0.5 for an answer of digits only, right or wrong (Sec. 4.1, "tailored for GSM8K")."""
+
+    name: ClassVar[str] = "integer"
+    _released = staticmethod(released.integer)
+
+    def _paper(self, text: str) -> float:
+        answer = extract_answer(text)
+        return 0.5 if answer is not None and answer.isdigit() else 0.0
+
+
+@dataclass(frozen=True)
+class _FormatTerm(_TextTerm):
+    """Those that look at tags; a subclass has a pattern ``_sections``, or its own ``_paper``."""
+
+    tag: str = "reasoning"  # "think" on AI-MO
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("tag", self.tag, TAGS)
+        if self.reading == "released" and self.tag != "reasoning":
+            raise UserError(
+                f"tag is {self.tag!r} with reading 'released'; that code knows 'reasoning' only"
+            )
+
+    def _paper(self, text: str) -> float:
+        body = rf"(?:(?!</?(?:{self.tag}|answer)>).)*"  # over lines too, but without a further tag
+        pattern = self._sections.format(tag=self.tag, body=body)
+        return 0.5 if re.match(pattern, text, re.DOTALL) else 0.0
 
 
 def xml_count(completion: str, tag: str = "reasoning") -> float:
@@ -107,41 +135,14 @@ def xml_count(completion: str, tag: str = "reasoning") -> float:
 
 
 @dataclass(frozen=True)
-class _FormatTerm:
-    """Settings of the terms that look at tags."""
-
-    reading: str = "paper"
-    tag: str = "reasoning"  # "think" on AI-MO
-
-    def __post_init__(self) -> None:
-        check_choice("reading", self.reading, READINGS)
-        check_choice("tag", self.tag, TAGS)
-        if self.reading == "released" and self.tag != "reasoning":
-            raise UserError(
-                f"tag is {self.tag!r} with reading 'released'; that code knows 'reasoning' only"
-            )
-
-
-@dataclass(frozen=True)
 class XmlCount(_FormatTerm):
     """The paper's "XML reward": partial credit for single tags, at most 0.5."""
 
     name: ClassVar[str] = "xmlcount"
+    _released = staticmethod(released.xmlcount)
 
-    def __call__(self, rollouts: Rollouts) -> list[float]:
-        if self.reading == "released":
-            return [released.xmlcount(text) for text in rollouts.completions]
-        return [xml_count(text, self.tag) for text in rollouts.completions]
-
-
-def _sections(tag: str, strict: bool) -> re.Pattern[str]:
-    """Both sections from the start; a body is any text, over lines too, without a further tag."""
-    body = rf"(?:(?!</?(?:{tag}|answer)>).)*"
-    if strict:
-        pattern = rf"<{tag}>\n{body}\n</{tag}>\n<answer>\n{body}\n</answer>\n\Z"
-    else:
-        pattern = rf"<{tag}>{body}</{tag}>\s*<answer>{body}</answer>"
-    return re.compile(pattern, re.DOTALL)
+    def _paper(self, text: str) -> float:
+        return xml_count(text, self.tag)
 
 
 @dataclass(frozen=True)
@@ -149,12 +150,8 @@ class SoftFormat(_FormatTerm):
     """0.5 if the completion begins with the reasoning and the answer section."""
 
     name: ClassVar[str] = "soft_format"
-
-    def __call__(self, rollouts: Rollouts) -> list[float]:
-        if self.reading == "released":
-            return [released.soft_format(text) for text in rollouts.completions]
-        pattern = _sections(self.tag, strict=False)
-        return [0.5 if pattern.match(text) else 0.0 for text in rollouts.completions]
+    _released = staticmethod(released.soft_format)
+    _sections = r"<{tag}>{body}</{tag}>\s*<answer>{body}</answer>"
 
 
 @dataclass(frozen=True)
@@ -162,12 +159,8 @@ class StrictFormat(_FormatTerm):
     """0.5 if the completion is the two sections, every tag on its own line, a final newline."""
 
     name: ClassVar[str] = "strict_format"
-
-    def __call__(self, rollouts: Rollouts) -> list[float]:
-        if self.reading == "released":
-            return [released.strict_format(text) for text in rollouts.completions]
-        pattern = _sections(self.tag, strict=True)
-        return [0.5 if pattern.match(text) else 0.0 for text in rollouts.completions]
+    _released = staticmethod(released.strict_format)
+    _sections = r"<{tag}>\n{body}\n</{tag}>\n<answer>\n{body}\n</answer>\n\Z"
 
 
 # a numbered item counts at the very start of the text only, as in Open-R1

@@ -3,25 +3,20 @@
 Pure functions on float64 arrays of one prompt's feature vectors, ``[n, d]``; they return integer
 labels, ``NOISE`` (-1) for a point of no cluster. Label numbers carry no meaning beyond one call.
 
-HDBSCAN splits: it never returns the root of its tree as a cluster, and merging at distance zero
-has infinite density. So a set of points that are all alike, the strongest repetition there is,
-comes back as noise (identical) or in arbitrary pieces (one blob). That is why :func:`cluster` can
-set near-identical points apart first; ``allow_single_cluster`` would not do, for it joins
-different mistakes.
+HDBSCAN splits: it never returns the root of its tree as a cluster. So points that are all alike,
+the strongest repetition there is, come back as noise (identical) or in arbitrary pieces (one blob).
+That is why :func:`cluster` can set near-identical points apart first; ``allow_single_cluster``
+would not do, for it joins different mistakes.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from paperlib.errors import UserError
-
-if TYPE_CHECKING:
-    from paperlib.methods.meds import Meds
+from paperlib.methods.meds_settings import Meds
 
 NOISE = -1
 
@@ -47,9 +42,6 @@ def hdbscan_labels(
 
     The hdbscan package does not count a point among its own ``min_samples``: clusters of exactly
     ``min_cluster_size`` are found only if ``min_samples`` is below it.
-
-    Raises:
-        UserError: a row is not finite.
     """
     points = _checked(points)
     if len(points) < 2:  # the package raises for one point
@@ -70,9 +62,6 @@ def near_identical_groups(
 
     In the order of their first points; the default is the size of a bfloat16 rounding of a unit
     vector (ours).
-
-    Raises:
-        UserError: a row is not finite.
     """
     points = _checked(points)
     if len(points) < 2:
@@ -88,28 +77,21 @@ def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
     Paper's reading: near-identical groups (``settings.near_identical``) of ``min_cluster_size`` or
     more are clusters of their own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on
     everything. With the method "single" all are one cluster (MEDS, Table 2).
-
-    Raises:
-        UserError: a row is not finite.
     """
     points = _checked(points)
     labels = np.full(len(points), NOISE)
     if len(points) < 2:
         return labels
     if settings.method == "single":
-        return np.zeros(len(points), dtype=np.int64)
-    groups = []
-    if settings.near_identical is not None:
-        groups = near_identical_groups(
-            points, settings.near_identical, settings.min_cluster_size
-        )
+        return np.zeros_like(labels)
+    size, tolerance, groups = settings.min_cluster_size, settings.near_identical, []
+    if tolerance is not None:
+        groups = near_identical_groups(points, tolerance, size)
     for label, members in enumerate(groups):
         labels[members] = label
     rest = np.flatnonzero(labels == NOISE)
     found = hdbscan_labels(
-        points[rest],
-        min_cluster_size=settings.min_cluster_size,
-        min_samples=settings.min_samples,
+        points[rest], min_cluster_size=size, min_samples=settings.min_samples
     )
     labels[rest] = np.where(found == NOISE, NOISE, found + len(groups))
     return labels
@@ -129,9 +111,5 @@ def knn_vote(history: np.ndarray, labels: np.ndarray, new: np.ndarray, k: int = 
     """
     similarity = unit_rows(new) @ unit_rows(history).T
     nearest = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
-    return np.array([_majority(votes) for votes in labels[nearest]], dtype=np.int64)
-
-
-def _majority(votes: np.ndarray) -> int:
-    names, counts = np.unique(votes, return_counts=True)
-    return int(names[counts.argmax()])  # names are sorted: the first maximum is the smallest label
+    votes = labels[nearest] - NOISE  # from 0; argmax takes the first of equals
+    return np.array([np.bincount(each).argmax() + NOISE for each in votes], dtype=np.int64)

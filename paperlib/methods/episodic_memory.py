@@ -7,9 +7,9 @@ follows the number of responses (4 d bytes each) and not N x L:
     sums      [n, d] float64      written [n]     responses ever written for the query
     responses [m, d] float32      slots   [n, L]  where in ``responses`` each of its places lies
 
-Both levels are rings. The i-th new query takes row i mod N, the j-th response of a query its place
-j mod L, so each newcomer replaces the oldest. ``sums`` (of the responses held) are kept in float64,
-where adding and removing float32 vectors leaves no drift that matters.
+Both levels are rings: the i-th new query takes row i mod N, the j-th response of a query its place
+j mod L. ``sums`` (of the responses held) are float64, where adding and removing float32 vectors
+leaves no drift that matters. A dictionary of deques is shorter, and two to three times slower.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class EpisodicMemory:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a ``state_dict``. Raises UserError if it is of another size."""
+        """Take over a ``state_dict``."""
         for name in ("dim", "max_queries", "max_responses"):
             if state[name] != getattr(self, name):
                 raise UserError(

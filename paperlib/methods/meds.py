@@ -15,8 +15,8 @@ DAPO is described in :mod:`paperlib.methods.baselines`. MEDS changes the reward,
 
 Dynamic sampling stays DAPO's: groups are filtered on raw accuracy, dropped ones never come here.
 
-The published numbers come from released code that differs from these words. :class:`Meds` has a
-field for each difference; ``Meds.paper()`` and ``Meds.released()`` set them all.
+The published numbers come from released code that differs from these words:
+:class:`~paperlib.methods.meds_settings.Meds` has a field for each difference.
 """
 
 from __future__ import annotations
@@ -29,85 +29,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import UserError
 from paperlib.methods.clustering import NOISE, cluster, knn_vote, unit_rows
-from paperlib.methods.rollouts import Rollouts
+from paperlib.methods.meds_settings import Meds
+from paperlib.methods.rollouts import Rollouts, rows_by_key
 
 NOT_CLUSTERED = -2  # label of right rollouts, of those without a feature, and where no memory is
-
-
-@dataclass(frozen=True)
-class Meds:
-    """Settings of MEDS. Defaults: the paper's words, and our reading where it has none ("ours").
-
-    Comments name the other reading, or the other rows of Table 2. Fewer than two points of a
-    prompt are noise in both readings, and noise is paid as ``penalize_noise`` says.
-    """
-
-    alpha: float = 0.1  # 0.02 for Qwen3-8B (Sec. 4.1)
-    beta: float = 0.2  # 0.04 for Qwen3-8B
-
-    # feature; the first two tell the training loop what to record
-    logit: str = "normed"  # logit lens, final norm first (ours); "raw": unnormed hidden states
-    position: str = "answer"  # first non-space character of the answer; "box": after the last {
-    last_n: int | None = None  # layers; None is the later half (Sec. 3.3), 14 in Sec. 4.1
-    diff: bool = False  # adjacent differences: the "-diff" rows of Table 2
-    diff_layers: str = "chosen"  # inside the last n; "all": over all layers, then the last n values
-    normalize: bool = True  # L2
-
-    # clusters and memory
-    method: str = "hdbscan"  # "single": all rollouts of a prompt are one cluster (Table 2)
-    min_cluster_size: int = 2  # also of near-identical ones
-    min_samples: int = 1
-    near_identical: float | None = 5e-3  # distance below which points are one cluster (ours)
-    assignment: str = "joint"  # history and new ones are clustered, and counted, together (ours);
-    # "knn-history": the history is; new ones join by a vote of their nearest neighbours in it
-    knn: int = 3  # neighbours in that vote
-    memory_key: str = "id"  # the problem's id; "text": prompt_key of the question
-
-    # reward
-    penalize_noise: bool = False  # ours; True: noise is one more cluster
-    first_visit_free: bool = True  # False: any history counts
-
-    def __post_init__(self) -> None:
-        check_choice("logit", self.logit, ("normed", "raw"))
-        check_choice("position", self.position, ("answer", "box"))
-        check_choice("diff_layers", self.diff_layers, ("chosen", "all"))
-        check_choice("method", self.method, ("hdbscan", "single"))
-        check_choice("assignment", self.assignment, ("joint", "knn-history"))
-        check_choice("memory_key", self.memory_key, ("id", "text"))
-        least = {"alpha": 0, "beta": 0, "min_cluster_size": 2, "min_samples": 1, "knn": 1}
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
-        if self.last_n is not None and self.last_n < 1:
-            raise UserError(f"last_n is {self.last_n}; it must be at least 1, or None for half")
-        if self.near_identical is not None and not self.near_identical >= 0:
-            raise UserError(f"near_identical is {self.near_identical}; it must be >= 0 or None")
-
-    @classmethod
-    def paper(cls, **settings: Any) -> Meds:
-        """The paper's words (the defaults); ``settings`` overrides fields."""
-        return cls(**settings)
-
-    @classmethod
-    def released(cls, **settings: Any) -> Meds:
-        """The released code, as far as it differs from the paper; ``settings`` overrides fields."""
-        code = {
-            "logit": "raw", "position": "box", "diff_layers": "all", "near_identical": None,
-            "assignment": "knn-history", "memory_key": "text", "penalize_noise": True,
-            "first_visit_free": False,
-        }  # fmt: skip
-        return cls(**{**code, **settings})
 
 
 def features(layer_logits: np.ndarray, settings: Meds) -> np.ndarray:
     """Feature vectors ``[n, dims]`` float64 from layer logits ``[n, layers]`` (Sec. 3.3).
 
     Rows of NaN (no final answer) stay NaN.
-
-    Raises:
-        UserError: another row holds NaN or infinity, or there are too few layers.
     """
     values = np.asarray(layer_logits, dtype=np.float64)
     finite = np.isfinite(values).all(axis=1)
@@ -169,11 +102,7 @@ class ClusterPenalty:
         self.last_clusters = 0  # clusters that held a rollout of the call, over all prompts
 
     def __call__(self, rollouts: Rollouts) -> np.ndarray:
-        """Rewards ``[n]``, from -beta to 0.
-
-        Raises:
-            UserError: no layer logits were recorded, or they are not finite.
-        """
+        """Rewards ``[n]``, from -beta to 0."""
         if rollouts.layer_logits is None:
             raise UserError(
                 "reward term 'cluster_penalty' got rollouts without layer_logits; the training "
@@ -186,7 +115,7 @@ class ClusterPenalty:
         self.last_labels = np.full(len(rollouts), NOT_CLUSTERED)
         self.last_no_answer = int((wrong & ~answered).sum())
         self.last_clusters = 0
-        for key, rows in _rows_by_key(self._keys(rollouts)).items():
+        for key, rows in rows_by_key(self._keys(rollouts)).items():
             rows = rows[wrong[rows] & answered[rows]]
             labels, sizes = self._visit(key, vectors[rows])
             self.last_labels[rows], self.last_sizes[rows] = labels, sizes
@@ -235,10 +164,3 @@ class ClusterPenalty:
         """Continue from :meth:`state_dict` of a term with the same settings."""
         self.memory = {key: tensor.numpy().copy() for key, tensor in state["memory"].items()}
         self.visits = dict(state["visits"])
-
-
-def _rows_by_key(keys: Sequence[str]) -> dict[str, np.ndarray]:
-    rows: dict[str, list[int]] = {}
-    for row, key in enumerate(keys):
-        rows.setdefault(key, []).append(row)
-    return {key: np.array(members) for key, members in rows.items()}

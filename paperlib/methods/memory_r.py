@@ -18,27 +18,24 @@ episodic memories say about it; nothing else changes.
    (eq. 8): the loop sums all reward terms, so these are just two more.
 
 **Memory-R** is R1 with :class:`Exploit`, **Memory-R+** R1 with :class:`Exploit` and
-:class:`Explore`. The settings (:mod:`paperlib.methods.memory_r_settings`) hold every choice that
-the paper leaves open or the released code makes differently; both readings run through the same
-equations below.
+:class:`Explore`. Every choice that the paper leaves open or the released code makes differently is
+a setting (:mod:`paperlib.methods.memory_r_settings`); both readings run through these equations.
 """
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
-from paperlib.errors import UserError
-from paperlib.methods import released
-from paperlib.methods.embeddings import blank, text_encoder
+from paperlib.methods.embeddings import text_encoder
 from paperlib.methods.episodic_memory import EpisodicMemory
-from paperlib.methods.memory_r_settings import MemoryR
-from paperlib.methods.rollouts import Rollouts
-from paperlib.tasks.grading import grade_all
+from paperlib.methods.memory_r_settings import Batch, MemoryR, embed
+from paperlib.methods.rollouts import Rollouts, rows_by_key
 
 
 def succeeded(outcome: np.ndarray, tau: float) -> np.ndarray:
@@ -52,10 +49,7 @@ def failed(outcome: np.ndarray, tau: float) -> np.ndarray:
 
 
 def read(memory: EpisodicMemory, questions: torch.Tensor, settings: MemoryR) -> torch.Tensor:
-    """Eq. 3: for each of ``[b, d]`` the rows of ``memory`` that make up B(M, q).
-
-    ``[b, K]``, or fewer columns where fewer questions are held.
-    """
+    """Eq. 3: for each of ``[b, d]`` the rows of ``memory`` that make up B(M, q): ``[b, <= K]``."""
     return memory.nearest(questions, settings.k, settings.query_metric)
 
 
@@ -70,27 +64,17 @@ def explore_novelty(max_cosine: torch.Tensor) -> torch.Tensor:
 
 
 def windowed_minmax(
-    values: np.ndarray,
-    steps: np.ndarray,
-    *,
-    window: int,
-    unit: str,
-    epsilon: float | None,
-    at_tie: np.ndarray | float = 0.0,
-    start: int = 0,
+    values: np.ndarray, steps: np.ndarray, *, window: int, unit: str, epsilon: float | None,
+    at_tie: np.ndarray | float = 0.0, start: int = 0,
 ) -> np.ndarray:
-    """Eq. 6: every value min-max normalised over the window that ends with it.
+    """Eq. 6: every value min-max normalised over the window that ends with it, ``[t - start]``.
 
     Args:
-        values: ``[t]`` raw rewards in the order they came.
-        steps: ``[t]`` the generation step of each, ascending.
+        values, steps: ``[t]`` raw rewards as they came, and the generation step of each.
         window: the last ``window`` values ("samples"), or all values of the last ``window`` steps
             ("steps"), the current one included in full.
         epsilon: added to max - min. None adds nothing; where max == min the result is ``at_tie``.
         start: of the values that are wanted; those before it only fill the windows.
-
-    Returns:
-        ``[t - start]`` float64.
     """
     values, steps = np.asarray(values, dtype=np.float64), np.asarray(steps)
     wanted = values[start:]
@@ -115,113 +99,86 @@ def weighted(scaled: np.ndarray, beta: float) -> np.ndarray:
     return beta * scaled
 
 
-class Encoder(Protocol):
-    """What the terms need of :class:`~paperlib.methods.embeddings.TextEncoder`."""
-
-    def encode(self, texts: list[str]) -> torch.Tensor: ...
-
-
 # Hashed and compared by its settings alone, like every term; not frozen, because it remembers.
 @dataclass(unsafe_hash=True)
 class _MemoryTerm:
-    """One memory, the window of its raw rewards, and what both terms do alike.
-
-    A term says what it stores (``_stores``), how it compares (``_compare``) and scales
-    (``_scale``), when it is ready to (``_ready``), and what an empty memory and beta are.
-    """
+    """One memory, the window of its raw rewards, and what both terms do alike."""
 
     settings: MemoryR
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        self.encoder: Encoder | None = None  # None: the one the settings name, at the first call
+        self.encoder: Any = None  # has encode(texts); None: the settings' one, at the first call
         self.memory: EpisodicMemory | None = None  # made when the vectors' length is known
         self.window_values = np.zeros(0)
         self.window_steps = np.zeros(0, dtype=np.int64)
 
     def __call__(self, rollouts: Rollouts) -> np.ndarray:
-        """Read, write and scale one batch: ``[n]`` float64, beta included.
-
-        Raises:
-            UserError: an embedding holds NaN or infinity; nothing of the batch is remembered.
-        """
-        settings, n = self.settings, len(rollouts)
-        questions = list(rollouts.questions)
-        if settings.file_under_first_prompt:
-            questions = questions[:1] * n
-        texts, outcome = list(rollouts.completions), np.asarray(rollouts.accuracy)
-        if settings.success_test == "string":
-            outcome = np.array(grade_all(texts, rollouts.golds, "strict"), dtype=np.float64)
-        if settings.stored_text == "reasoning":
-            texts = [released.reasoning_text(text) for text in texts]
-
-        encoder = self.encoder or text_encoder(settings.encoder)
-        queries, responses = encoder.encode(questions + texts).split(n)
-        bad = (~torch.isfinite(queries + responses).all(1)).nonzero()[:, 0].tolist()
-        if bad:  # a memory would hold it for ever
-            raise UserError(
-                f"the embeddings of {len(bad)} of {n} rollouts hold NaN or infinity (the first is "
-                f"rollout {bad[0]}, problem {rollouts.problem_ids[bad[0]]}); encoder "
-                f"{settings.encoder!r}"
-            )
+        """Read, write and scale one batch: ``[n]`` float64, beta included."""
+        batch = embed(rollouts, self.settings, self.encoder or text_encoder(self.settings.encoder))
+        stored = batch.said & self._stores(batch.outcome)  # eq. 2
         if self.memory is None:
-            self.memory = self._new_memory(responses.shape[1])
-        keys = questions
-        if settings.query_key == "embedding":
-            keys = [hashlib.sha256(vector.numpy().tobytes()).hexdigest() for vector in queries]
-        said = [not (blank(q) or blank(t)) for q, t in zip(questions, texts, strict=True)]
-        stored = self._stores(outcome) & said
+            self.memory = EpisodicMemory(batch.queries.shape[1], *self._limits())
+        rows = np.arange(len(rollouts))
+        if self.settings.order == "read-then-write":
+            self._read(batch, rows)
+            self._write(batch, rows[stored])
+        else:
+            for row in rows[:, None]:  # each meets itself
+                self._write(batch, row[stored[row]])
+                self._read(batch, row)
+        compared = sorted(batch.raw)
+        raw = np.array([batch.raw[row] for row in compared])
+        batch.rewards[compared] = self._scale_in_window(raw, batch.step)  # eq. 6
+        return weighted(batch.rewards, getattr(self.settings, f"beta_{self.name}"))  # eq. 7
 
-        def write(rows: np.ndarray) -> None:
-            rows = rows[stored[rows]]
-            self.memory.write([keys[i] for i in rows], queries[rows], responses[rows])
+    def _ready(self, step: int) -> bool:
+        return True
 
-        rewards, raw, entering = np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool)
-        neighbours: dict[tuple[str, int], torch.Tensor] = {}
-        read_first = settings.order == "read-then-write"
-        for rows in [np.arange(n)] if read_first else np.arange(n)[:, None]:
-            if not read_first:
-                write(rows)
-            asking: dict[str, list[int]] = {}
-            for i in rows:
-                if said[i] and self._ready(rollouts.step):
-                    asking.setdefault(keys[i], []).append(i)
-            if not len(self.memory):
-                rewards[[i for mine in asking.values() for i in mine]] = self._empty_reward()
-                asking = {}
-            held = self.memory.inserted  # a search holds until the next question comes in
-            if new := [key for key in asking if (key, held) not in neighbours]:
-                found = read(self.memory, queries[[asking[key][0] for key in new]], settings)
-                neighbours.update(zip([(key, held) for key in new], found, strict=True))
-            for key, mine in asking.items():
-                raw[mine] = self._compare(neighbours[key, held], responses[mine]).numpy()
-                entering[mine] = True
-            if read_first:
-                write(rows)
-        rewards[entering] = self._scale_in_window(raw[entering], rollouts.step)
-        return weighted(rewards, self._beta())
+    def _empty_reward(self) -> float:
+        return 0.0
 
-    def _new_memory(self, dim: int) -> EpisodicMemory:
-        return EpisodicMemory(dim, self.settings.max_queries, self.settings.max_responses)
+    def _limits(self) -> tuple[int, int]:
+        return self.settings.max_queries, self.settings.max_responses
+
+    def _write(self, batch: Batch, rows: np.ndarray) -> None:
+        keys = [batch.keys[i] for i in rows]
+        self.memory.write(keys, batch.queries[rows], batch.responses[rows])
+
+    def _read(self, batch: Batch, rows: np.ndarray) -> None:
+        """Eqs. 3 to 5 of these rows; one search serves all rollouts of a question."""
+        if not self._ready(batch.step):
+            return
+        rows = rows[batch.said[rows]]
+        if not len(self.memory):
+            batch.rewards[rows] = self._empty_reward()
+            return
+        places = rows_by_key([batch.keys[i] for i in rows])
+        asking = {key: rows[at].tolist() for key, at in places.items()}
+        held = self.memory.inserted  # a search holds until the next question comes in
+        if new := [key for key in asking if (key, held) not in batch.nearest]:
+            first = [asking[key][0] for key in new]
+            found = read(self.memory, batch.queries[first], self.settings)  # eq. 3
+            batch.nearest.update(zip([(key, held) for key in new], found, strict=True))
+        for key, mine in asking.items():
+            found = self._compare(batch.nearest[key, held], batch.responses[mine])  # eq. 4 or 5
+            batch.raw.update(zip(mine, found.tolist(), strict=True))
 
     def _scale_in_window(self, raw: np.ndarray, step: int) -> np.ndarray:
         """Let raw rewards into the window, scale them by it, drop what has left it."""
+        s, start = self.settings, len(self.window_values)
         values = np.concatenate([self.window_values, raw])
         steps = np.concatenate([self.window_steps, np.full(len(raw), step)])
-        scaled = self._scale(values, steps, len(self.window_values))
-        if self.settings.window_unit == "steps":
-            keep = steps > step - self.settings.window
+        scaled = self._scale(values, partial(
+            windowed_minmax, steps=steps, window=s.window, unit=s.window_unit, epsilon=s.epsilon,
+            start=start,
+        ))  # fmt: skip
+        if s.window_unit == "steps":
+            keep = steps > step - s.window
         else:
-            keep = np.arange(len(values)) >= len(values) - self.settings.window
+            keep = np.arange(len(values)) >= len(values) - s.window
         self.window_values, self.window_steps = values[keep], steps[keep]
         return scaled
-
-    def _minmax(
-        self, values: np.ndarray, steps: np.ndarray, start: int, at_tie: Any
-    ) -> np.ndarray:
-        s = self.settings
-        return windowed_minmax(values, steps, window=s.window, unit=s.window_unit,
-                               epsilon=s.epsilon, at_tie=at_tie, start=start)
 
     def state_dict(self) -> dict[str, Any]:
         """Memory and window as tensors and plain values; the encoder is not part of it."""
@@ -235,7 +192,7 @@ class _MemoryTerm:
         """Go on exactly where ``state_dict`` was taken. Raises UserError for another N or L."""
         self.memory = None
         if state["memory"] is not None:
-            self.memory = self._new_memory(state["memory"]["dim"])
+            self.memory = EpisodicMemory(state["memory"]["dim"], *self._limits())
             self.memory.load_state_dict(state["memory"])
         self.window_values = state["window_values"].numpy().copy()
         self.window_steps = state["window_steps"].numpy().copy()
@@ -253,22 +210,13 @@ class Exploit(_MemoryTerm):
     def _stores(self, outcome: np.ndarray) -> np.ndarray:
         return succeeded(outcome, self.settings.tau_success)
 
-    def _ready(self, step: int) -> bool:
-        return True
-
-    def _empty_reward(self) -> float:
-        return 0.0
-
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
         return exploit_distance(responses, self.memory.centroid(rows[None])[0])
 
-    def _scale(self, values: np.ndarray, steps: np.ndarray, start: int) -> np.ndarray:
+    def _scale(self, values: np.ndarray, minmax: Callable[..., np.ndarray]) -> np.ndarray:
         if self.settings.exploit_flip == "before":
-            return self._minmax(-values, steps, start, at_tie=1 - values)
-        return 1 - self._minmax(values, steps, start, at_tie=values)
-
-    def _beta(self) -> float:
-        return self.settings.beta_exploit
+            return minmax(-values, at_tie=1 - values)
+        return 1 - minmax(values, at_tie=values)
 
 
 class Explore(_MemoryTerm):
@@ -294,8 +242,5 @@ class Explore(_MemoryTerm):
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
         return explore_novelty(self.memory.max_cosine(rows, responses))
 
-    def _scale(self, values: np.ndarray, steps: np.ndarray, start: int) -> np.ndarray:
-        return self._minmax(values, steps, start, at_tie=0.0)
-
-    def _beta(self) -> float:
-        return self.settings.beta_explore
+    def _scale(self, values: np.ndarray, minmax: Callable[..., np.ndarray]) -> np.ndarray:
+        return minmax(values, at_tie=0.0)

@@ -1,17 +1,25 @@
-"""Where the paper of Memory-R+ is silent or its released code differs: one field per choice.
+"""Where the paper of Memory-R+ is silent or its released code differs: one field per choice, and
+what these choices make of a batch of rollouts.
 
 ``MemoryR.paper()`` takes the paper's words, and where there are none the plainest reading, marked
-"ours"; ``MemoryR.released()`` is the authors' GSM8K code. What the fields mean is in
-:mod:`paperlib.methods.memory_r`.
+"ours"; ``MemoryR.released()`` is the authors' GSM8K code.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
+
 from paperlib.errors import UserError, check_choice
+from paperlib.methods import released
+from paperlib.methods.embeddings import blank
 from paperlib.methods.episodic_memory import METRICS
+from paperlib.methods.rollouts import Rollouts
+from paperlib.tasks.grading import grade_all
 
 _CHOICES = {
     "order": ("read-then-write", "write-then-read"),
@@ -66,7 +74,7 @@ class MemoryR:
 
     @classmethod
     def paper(cls, **changes: Any) -> MemoryR:
-        """The paper's words; "ours" above where it says nothing."""
+        """The defaults, with ``changes``."""
         return cls(**changes)
 
     @classmethod
@@ -81,3 +89,43 @@ class MemoryR:
             "explore_warmup": 500, "explore_warmup_unit": "queries",
         }
         return cls(**{**settings, **changes})
+
+
+@dataclass
+class Batch:
+    """``n`` rollouts as vectors; the last three fields are filled while the memory is read."""
+
+    step: int
+    keys: list[str]  # [n] what a rollout's question is filed under
+    queries: torch.Tensor  # [n, d] Enc(question)
+    responses: torch.Tensor  # [n, d] Enc(response)
+    outcome: np.ndarray  # [n] R of eq. 2
+    said: np.ndarray  # [n] bool: neither text is blank
+    rewards: np.ndarray  # [n] what an empty memory pays, at first
+    raw: dict[int, float] = field(default_factory=dict)  # row -> eq. 4 or 5, if it was compared
+    nearest: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)  # eq. 3
+
+
+def embed(rollouts: Rollouts, settings: MemoryR, encoder: Any) -> Batch:
+    """The batch; vectors that are not finite would be remembered for ever, and are refused."""
+    n, questions, texts = len(rollouts), list(rollouts.questions), list(rollouts.completions)
+    outcome = np.asarray(rollouts.accuracy)
+    if settings.file_under_first_prompt:
+        questions = questions[:1] * n
+    if settings.success_test == "string":
+        outcome = np.array(grade_all(texts, rollouts.golds, "strict"), dtype=np.float64)
+    if settings.stored_text == "reasoning":
+        texts = [released.reasoning_text(text) for text in texts]
+    queries, responses = encoder.encode(questions + texts).split(n)
+    bad = (~torch.isfinite(queries + responses).all(1)).nonzero()[:, 0].tolist()
+    if bad:
+        raise UserError(
+            f"the embeddings of {len(bad)} of {n} rollouts hold NaN or infinity (the first is "
+            f"rollout {bad[0]}, problem {rollouts.problem_ids[bad[0]]}); encoder "
+            f"{settings.encoder!r}"
+        )
+    keys = questions
+    if settings.query_key == "embedding":
+        keys = [hashlib.sha256(vector.numpy().tobytes()).hexdigest() for vector in queries]
+    said = np.array([not (blank(q) or blank(t)) for q, t in zip(questions, texts, strict=True)])
+    return Batch(rollouts.step, keys, queries, responses, outcome, said, np.zeros(n))

@@ -36,6 +36,14 @@ class Rollouts:
         return len(self.completions)
 
 
+def rows_by_key(keys: Sequence[str]) -> dict[str, np.ndarray]:
+    """Where each key stands, in the order of their first places."""
+    rows: dict[str, list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(key, []).append(row)
+    return {key: np.array(members) for key, members in rows.items()}
+
+
 class RewardTerm(Protocol):
     """One number per rollout. May also define ``state_dict()`` and ``load_state_dict(state)``."""
 
@@ -46,12 +54,7 @@ class RewardTerm(Protocol):
 
 def call_term(term: RewardTerm, rollouts: Rollouts) -> np.ndarray:
     """The term's rewards as ``[n]`` float64; it may return a list, an array or a tensor of any
-    type, device and gradient.
-
-    Raises:
-        UserError: something else, wrong length, NaN or infinity, or what the term itself refuses;
-            names the term and the step.
-    """
+    type, device and gradient."""
     where = f"reward term {term.name!r} at step {rollouts.step}"
     try:
         got = term(rollouts)
@@ -81,11 +84,8 @@ def call_term(term: RewardTerm, rollouts: Rollouts) -> np.ndarray:
 def call_terms(
     terms: Sequence[RewardTerm], rollouts: Rollouts
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Each term's rewards by its name, and their sums ``[n]``.
-
-    Raises:
-        UserError: see :func:`call_term`; or sums beyond 1e150, whose variance is no float64.
-    """
+    """Each term's rewards by its name, and their sums ``[n]``: at most 1e150, beyond which the
+    variance is no float64."""
     values = {term.name: call_term(term, rollouts) for term in terms}
     with np.errstate(over="ignore"):
         rewards = np.sum(list(values.values()), axis=0)

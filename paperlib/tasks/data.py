@@ -5,30 +5,44 @@ of a ``.jsonl`` or ``.jsonl.gz`` file. ``a+b`` joins two sets. ``name:start-stop
 ``start`` up to ``stop`` (none: to the end) of a fixed shuffle of all that stands before the colon.
 
 Catalogued sets come from the folder that the environment variable ``PAPERLIB_DATA_DIR`` names, if
-it has the file, else from the hub at a pinned revision. What is odd about a set is said once per
-process, on standard error.
+it has the file, else from the hub at a pinned revision. How a copy differs from what was catalogued
+is said once per process, on standard error; duplicates and overlap with test sets are looked for in
+``notebooks/beyond/data.ipynb``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from paperlib.errors import UserError
-from paperlib.tasks.catalogue import (
-    catalogue_report,
-    catalogued,
-    findings,
-    origin,
-    with_leaks,
+from paperlib.tasks.hub import hub_rows, hub_state
+from paperlib.tasks.problem import Problem
+from paperlib.tasks.rows import (
+    OWN_ROWS,
+    UNESCAPED,
+    check_problems,
+    json_rows,
+    some,
+    to_level,
+    to_problem,
 )
-from paperlib.tasks.data_report import DataReport, normal_question
-from paperlib.tasks.rows import OWN_ROWS, Problem, check_problems, json_rows, to_problem
-from paperlib.tasks.sources import CATALOGUE
+from paperlib.tasks.sources import CATALOGUE, Source
+from paperlib.tasks.tiny.problems import SMALL, SPLITS, tiny_split
 
+FOLDER = "PAPERLIB_DATA_DIR"  # environment variable
+_TINY = (*SPLITS, SMALL)
 _SLICE = re.compile(r"(.+):(\d+)-(\d*)")
+_SPACING = re.compile(r"\\(?:quad|qquad|left|right|displaystyle)(?![a-z])|\\[,;:! ]|~")
+_DELIMITERS = re.compile(r"\\[()\[\]]|[\s${}*'\"`’‘“”]")
+_PUNCTUATION = re.compile(r"[.,;:?](?!\d)")
 
 
 def load_problems(name: str) -> list[Problem]:
@@ -36,12 +50,8 @@ def load_problems(name: str) -> list[Problem]:
 
     Rows of catalogued sets without a gold answer are dropped and counted; in a file of your own
     they are an error. Duplicates stay, as the papers trained on them.
-
-    Raises:
-        UserError: unknown name; a set that can be had neither from the folder nor from the hub; a
-            slice beyond the end; malformed rows; the same id twice.
     """
-    return check_problems(_load(name), name, published=True)  # own files: see _load
+    return check_problems(_rows(name, _base, _shuffled), name, published=True)  # own: see _base
 
 
 def problem_count(name: str) -> int:
@@ -50,23 +60,18 @@ def problem_count(name: str) -> int:
     It is the count of the catalogued files, the same everywhere; the notes of the catalogue tell
     where the hub's copy has another.
     """
-    if part := _part(name):
-        whole, start, stop = part
-        count = problem_count(whole)
-        return len(range(count)[_within(whole, count, start, stop)])
-    if len(pieces := _pieces(name)) > 1:
-        return sum(map(problem_count, pieces))
-    if source := CATALOGUE.get(name):
-        return source.rows - source.empty
-    return len(_load(name))
+
+    def base(name: str) -> Sequence[Any]:
+        source = CATALOGUE.get(name)
+        return range(source.rows - source.empty) if source else _base(name)
+
+    return len(_rows(name, base, list))
 
 
 def base_names(name: str) -> list[str]:
     """The sets that ``name`` joins or slices."""
-    if part := _part(name):
-        return base_names(part[0])
-    pieces = _pieces(name)
-    return [name] if len(pieces) == 1 else [n for piece in pieces for n in base_names(piece)]
+    pieces, _ = _parsed(name)
+    return pieces if pieces == [name] else [n for piece in pieces for n in base_names(piece)]
 
 
 def missing(name: str) -> list[str]:
@@ -75,64 +80,56 @@ def missing(name: str) -> list[str]:
     return [why for source in sources if (why := origin(source)[1])]
 
 
-def report(name: str) -> DataReport:
-    """All findings about a set; also its overlap with test sets, unless it is one itself.
+def origin(source: Source) -> tuple[str, str]:
+    """(where the set would come from, "") or ("", what lacks)."""
+    if path := _file(source):
+        return str(path), ""
+    lacks = f"{source.name}: no {source.file} in {os.environ.get(FOLDER) or f'${FOLDER} (unset)'}"
+    if source.repository is None:
+        return "", f"{lacks}, and no hub repository has it"
+    found, how = hub_state(source.repository)
+    where = f"{source.repository} at {source.revision[:8]}"
+    return (f"{where} ({how})", "") if found else ("", f"{lacks}, and {where}: {how}")
 
-    Raises:
-        UserError: as :func:`load_problems`.
+
+def findings(name: str) -> list[str]:
+    """How what is loaded differs from what was catalogued or written, one finding a line."""
+    if name not in CATALOGUE:
+        return [f"{len(load_problems(name)):,} problems"]
+    source = CATALOGUE[name]
+    problems, empty, where = _catalogued(name, _folder())
+    rows = len(problems) + len(empty)
+    expected = source.rows if _file(source) else source.hub_rows or source.rows
+    damaged = [p.id for p in problems if UNESCAPED.search(p.answer)]
+    lines = [f"{len(problems):,} problems from {where}"]
+    if rows != expected:
+        lines.append(f"{rows:,} rows read where the catalogue has {expected:,}")
+    elif digest(problems) != source.digest:
+        lines.append("other questions or answers than in the file that was catalogued")
+    if empty:
+        lines.append(f"{len(empty)} rows without a gold answer, dropped: {some(empty)}")
+    if damaged:
+        lines.append(
+            f"{len(damaged)} gold answers with a control character, kept: {some(damaged)}"
+        )
+    return lines + ([source.note] if source.note else [])
+
+
+def digest(problems: Iterable[Problem]) -> str:
+    """16 hex digits of all (question, answer) pairs, whatever their order and white space."""
+    pairs = sorted("".join(f"{p.question}\0{p.answer}".split()) for p in problems)
+    return hashlib.sha256("\n".join(pairs).encode()).hexdigest()[:16]
+
+
+def normal_question(text: str) -> str:
+    """The question without what changes between copies of it: case, white space, LaTeX spacing and
+    delimiters, braces, emphasis, and punctuation (a point or comma before a digit stays).
+
+    Operators and parentheses stay: MATH has questions that differ in a sign alone.
     """
-    if name in CATALOGUE:
-        return catalogue_report(name)
-    problems = load_problems(name)
-    return with_leaks(findings(name, name, len(problems), problem_count(name), problems), problems)
-
-
-def _load(name: str) -> list[Problem]:
-    if part := _part(name):
-        whole, start, stop = part
-        problems = _shuffled(_load(whole))
-        return problems[_within(whole, len(problems), start, stop)]
-    if len(pieces := _pieces(name)) > 1:
-        return [p for piece in pieces for p in _load(piece)]
-    from paperlib.tasks.tiny.problems import SMALL, SPLITS, tiny_split
-
-    tiny = (*SPLITS, SMALL)
-    if name in tiny:
-        return tiny_split(name)
-    if name in CATALOGUE:
-        return catalogued(name)
-    path = Path(name)
-    if not name.endswith((".jsonl", ".jsonl.gz")):
-        raise UserError(
-            f"unknown data set {name!r}; valid: {', '.join((*tiny, *CATALOGUE))}, the path of a "
-            ".jsonl or .jsonl.gz file, two of these joined by +, or any with :start-stop"
-        )
-    if not path.is_file():
-        raise UserError(f"data file {name!r} does not exist")
-    own, rows = replace(OWN_ROWS, name=name), json_rows(path)
-    problems = [to_problem(str(row.get("id", number)), row, own) for number, row in rows]
-    return check_problems(problems, name)
-
-
-def _part(name: str) -> tuple[str, int, int | None] | None:
-    match = _SLICE.fullmatch(name)
-    if not match or Path(name).is_file():
-        return None
-    whole, start, stop = match.groups()
-    return whole, int(start), int(stop) if stop else None
-
-
-def _pieces(name: str) -> list[str]:
-    return [name] if Path(name).is_file() else name.split("+")
-
-
-def _within(name: str, count: int, start: int, stop: int | None) -> slice:
-    stop = count if stop is None else stop
-    if not start < stop <= count:
-        raise UserError(
-            f"data set {name!r} has {count:,} problems; {start}-{stop} is no part of it"
-        )
-    return slice(start, stop)
+    text = _SPACING.sub("", text.casefold())
+    text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
+    return _PUNCTUATION.sub("", _DELIMITERS.sub("", text))
 
 
 def _shuffled(problems: list[Problem]) -> list[Problem]:
@@ -146,3 +143,86 @@ def _shuffled(problems: list[Problem]) -> list[Problem]:
         return hashlib.sha256(b"paperlib 1\0" + normal_question(p.question).encode()).digest()
 
     return sorted(problems, key=key)
+
+
+def _parsed(name: str) -> tuple[list[str], re.Match[str] | None]:
+    """The names of which ``name`` is made (itself, if of none) and, of a slice, the match."""
+    if Path(name).is_file():
+        return [name], None
+    if part := _SLICE.fullmatch(name):
+        return [part[1]], part
+    return name.split("+"), None
+
+
+def _rows(name: str, base: Callable[[str], Sequence], order: Callable[[list], list]) -> list:
+    """Rows of a name, where ``base`` gives those of a single set and ``order`` shuffles."""
+    pieces, part = _parsed(name)
+    if pieces == [name]:
+        return list(base(name))
+    rows = [row for piece in pieces for row in _rows(piece, base, order)]
+    if part is None:
+        return rows
+    start, stop = int(part[2]), int(part[3] or len(rows))
+    if not start < stop <= len(rows):
+        raise UserError(
+            f"data set {part[1]!r} has {len(rows):,} problems; {start}-{stop} is no part of it"
+        )
+    return order(rows)[start:stop]
+
+
+def _base(name: str) -> Sequence[Problem]:
+    if name in _TINY:
+        return tiny_split(name)
+    if name in CATALOGUE:
+        problems = _catalogued(name, _folder())[0]
+        _announce(name, _folder())
+        return problems
+    path = Path(name)
+    if not name.endswith((".jsonl", ".jsonl.gz")):
+        raise UserError(
+            f"unknown data set {name!r}; valid: {', '.join((*_TINY, *CATALOGUE))}, the path of a "
+            ".jsonl or .jsonl.gz file, two of these joined by +, or any with :start-stop"
+        )
+    if not path.is_file():
+        raise UserError(f"data file {name!r} does not exist")
+    own, rows = replace(OWN_ROWS, name=name), json_rows(path)
+    return check_problems([to_problem(str(row.get("id", n)), row, own) for n, row in rows], name)
+
+
+@cache
+def _catalogued(name: str, folder: str) -> tuple[list[Problem], list[str], str]:
+    """(problems, ids of rows without a gold answer, origin). ``folder`` is part of the key only."""
+    source = CATALOGUE[name]
+    if path := _file(source):
+        rows: Iterable[Mapping[str, Any]] = (row for _, row in json_rows(path))
+        gold = "spellings" if source.gold == "spellings" else "text"
+        source = replace(source, question="question", answer="answer", gold=gold, levels=(),
+                         level=source.level and "level", subject="subject")  # fmt: skip
+    else:
+        way = f"set {FOLDER} to a folder with {source.file} (fields question and answer)"
+        rows = hub_rows(source, way)
+    kept = (r for r in rows if not source.levels or to_level(r.get(source.level)) in source.levels)
+    problems = [to_problem(f"{name}-{number}", row, source) for number, row in enumerate(kept)]
+    return (
+        check_problems([p for p in problems if p.answer], name, published=True),
+        [p.id for p in problems if not p.answer],
+        str(path) if path else f"{source.repository} at {source.revision}",
+    )
+
+
+@cache
+def _announce(name: str, folder: str) -> None:
+    print(*(f"data {name}: {line}" for line in findings(name)), sep="\n", file=sys.stderr)
+
+
+def _folder() -> str:
+    folder = os.environ.get(FOLDER, "")
+    if folder and not Path(folder).is_dir():
+        raise UserError(f"{FOLDER} is {folder!r}; it must name a folder of .jsonl files")
+    return folder
+
+
+def _file(source: Source) -> Path | None:
+    stem = source.file.removesuffix(".gz")
+    paths = [Path(_folder(), stem), Path(_folder(), stem + ".gz")]
+    return next((p for p in paths if _folder() and p.is_file()), None)

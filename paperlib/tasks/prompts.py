@@ -7,13 +7,15 @@ explicit reasoning processes" (Sec. 4.1); its printed template ends with the ass
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import lru_cache
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
-from paperlib.tasks.worked_examples import worked_example
+from paperlib.files import read_json
 
 _TAGS = "Respond in this format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
 SYSTEM_PROMPTS: dict[str, str] = {
@@ -38,6 +40,10 @@ SYSTEM_PROMPTS: dict[str, str] = {
 # prompt unless it is told one; this is the date it falls back to. Other templates ignore it.
 TEMPLATE_VARIABLES: dict[str, Any] = {"date_string": "26 Jul 2024"}
 
+# Memory-R+ shows Llama-3.2-1B one in-context example per training sample, drawn at random from nine
+# GSM8K-style ones (released code; the problems and solutions here are ours).
+EXAMPLES: list[dict[str, Any]] = read_json(Path(__file__).with_name("worked_examples.json"))
+
 _PLACE = "\ue000place\ue001"  # of a special token's text in a question, while it is rendered
 
 
@@ -47,9 +53,6 @@ def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
     A template that refuses or drops the system role (Gemma) gets its text at the head of the first
     user turn. A tokenizer that begins plain text with BOS gets exactly one, whoever writes it.
     What a question says is text: a special token's name in it (``<|im_end|>``) ends no turn.
-
-    Raises:
-        UserError: ``prompt`` is not a key of :data:`SYSTEM_PROMPTS`; no chat template.
     """
     check_choice("prompt", prompt, SYSTEM_PROMPTS)
     if not tokenizer.chat_template:
@@ -73,6 +76,20 @@ def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
             plain = tokenizer(name, add_special_tokens=False, split_special_tokens=True)
             ids += plain["input_ids"]
     return _one_bos(tokenizer, ids)
+
+
+def worked_example(question: str) -> tuple[str, str]:
+    """``(question, response)`` of the example that goes before ``question``.
+
+    Drawn by a hash of the question: as good as at random over a data set, and the same in every
+    run, on every machine and after a resume.
+    """
+    digest = hashlib.sha256(question.encode()).digest()
+    example = EXAMPLES[int.from_bytes(digest[:8]) % len(EXAMPLES)]
+    reasoning, answer = "\n".join(example["reasoning"]), example["answer"]
+    return example["question"], (
+        f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n"
+    )
 
 
 def special_tokens_in(tokenizer: Any, text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""How a row of a file or of the hub becomes a problem."""
+"""How a row of a file or of the hub becomes a problem, and which problems can be asked."""
 
 from __future__ import annotations
 
@@ -9,44 +9,28 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
-from paperlib.tasks.grading import gold_answer
+from paperlib.tasks.grading import find_answer, gold_answer
+from paperlib.tasks.problem import Problem
 from paperlib.tasks.sources import Source
 
 OWN_ROWS = Source("", "", 0, "", "", level="level")  # whose fields are those of a Problem
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
-_LISTED = re.compile(r"""\[\s*(['"])(.*?)\1\s*(,.*)?\]""", re.DOTALL)  # a list, printed as text
-_FRAME = re.compile(r"\\(?:boxed|fbox|text)(?![a-z])|[\s{}$]")  # what holds an answer and is none
 # What JSON makes of a single backslash, as in \frac, \beta, \times, \right, \neq.
 UNESCAPED = re.compile(CONTROL.pattern + r"|[\t\r](?=[a-z])|\n(?=(?:eq|abla|otin)(?![a-z]))")
+_LISTED = re.compile(r"""\[\s*(['"])(.*?)\1\s*(,.*)?\]""", re.DOTALL)  # a list, printed as text
+_FRAME = re.compile(r"\\(?:boxed|fbox|text)(?![a-z])|[\s{}$]")  # what holds an answer and is none
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One row of any data set; ``answer`` is the gold answer as text."""
-
-    id: str
-    question: str
-    answer: str
-    level: int | str | None = None
-    subject: str | None = None
-
-
 def to_problem(problem_id: str, row: Mapping[str, Any], source: Source) -> Problem:
-    """The row's problem, by the fields that the source names.
-
-    Raises:
-        UserError: no field for the question; a gold answer that is neither a text nor a number.
-    """
+    """The row's problem, by the fields that the source names."""
     where = f"data set {source.name!r}, row {problem_id}"
     if source.question not in row:
         raise UserError(f"{where} has no field {source.question!r}; it has {', '.join(row)}")
@@ -56,13 +40,9 @@ def to_problem(problem_id: str, row: Mapping[str, Any], source: Source) -> Probl
             f"{where}: the gold answer is {row[source.answer]!s:.80}; "
             "valid: one text (LaTeX, for instance) or one finite number"
         )
-    return Problem(
-        id=problem_id,
-        question=row[source.question],
-        answer=answer,
-        level=to_level(row.get(source.level)) if source.level else None,
-        subject=row.get(source.subject or "subject"),
-    )
+    level = to_level(row.get(source.level)) if source.level else None
+    subject = row.get(source.subject or "subject")
+    return Problem(problem_id, row[source.question], answer, level, subject)
 
 
 def check_problems(
@@ -80,10 +60,14 @@ def check_problems(
     ]
     if what := next((what for what, _ in flaws if what), ""):
         ids = list(dict.fromkeys(str(i) for other, i in flaws if other == what))
-        shown = ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
-        shown = shown.encode(errors="backslashreplace").decode()  # half a character in an id
+        shown = some(ids).encode(errors="backslashreplace").decode()  # half a character in an id
         raise UserError(f"data set {name!r}: {len(ids)} rows with {what}: {shown}")
     return problems
+
+
+def some(items: Sequence[str], most: int = 5) -> str:
+    """The first items, for a message."""
+    return ", ".join(items[:most]) + (", ..." if len(items) > most else "")
 
 
 def _flaw(p: Problem, published: bool) -> str:
@@ -116,35 +100,14 @@ def _gold(value: Any, kind: str) -> str | None:
         return None
     if kind == "hashes":
         text = text.rpartition("####")[2].replace(",", "") if "####" in text else ""
-    elif kind == "box":
-        text = last_box(text)
+    elif kind == "box":  # of a worked solution; of several the last alone, unlike in a completion
+        start, end = find_answer(text) or (0, 0)
+        text = text[len(text[:start].rstrip()) : end]
     elif listed := _LISTED.fullmatch(text.strip()):
         if listed[3] and kind != "spellings":
             return None
         text = listed[2].replace("\\\\", "\\")
-    return _stripped(text)
-
-
-def _stripped(text: str) -> str:
-    """Without the white space around it, unless that is what became of a backslash."""
-    return text if UNESCAPED.search(text) else text.strip()
-
-
-def last_box(text: str) -> str:
-    """What the last ``\\boxed`` or ``\\fbox`` of a worked solution holds, "" if nothing.
-
-    Unlike grading, which reads boxes side by side as one answer, MATH's golds are the last alone.
-    """
-    _, found, rest = _BOX.sub("\0", text).rpartition("\0")
-    if not found or not rest.startswith("{"):  # without braces TeX boxes a single token
-        return rest[:1] if found and rest[:1].isalnum() else ""
-    depth = 0
-    for end, char in enumerate(rest):
-        if char in "{}" and rest[end - 1] != "\\":
-            depth += 1 if char == "{" else -1
-            if not depth:
-                return _stripped(rest[1:end])
-    return ""
+    return text if UNESCAPED.search(text) else text.strip()  # what became of a backslash stays
 
 
 def to_level(value: Any) -> int | str | None:

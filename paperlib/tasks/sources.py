@@ -19,7 +19,7 @@ class Source:
     role: str  # "train" or "test"
     rows: int  # of the file
     file: str  # in the folder; .jsonl or .jsonl.gz, either is found
-    digest: str  # of all (question, answer) pairs of the file, see data_report.digest
+    digest: str  # of all (question, answer) pairs of the file, see data.digest
     repository: str | None = None  # on the hub; None: in no repository we know
     config: str | None = None
     split: str = "test"
@@ -34,7 +34,6 @@ class Source:
     hub_rows: int | None = None  # where the hub's count is another
     empty: int = 0  # rows of the file without a gold answer
     licence: str = "not declared"
-    other_key: str | None = None  # the set with the same questions and another answer key
     note: str = ""
 
 
@@ -42,107 +41,93 @@ _GSM8K = dict(
     repository="openai/gsm8k", config="main", gold="hashes", licence="MIT",
     revision="740312add88f781978c0658806c59bc2815b9866",
 )  # fmt: skip
-_AMC = "AMC is two benchmarks: amc23 has 40 problems (2023), amc-aimo those and 43 of 2022. "
+_AMC = "AMC is two benchmarks: amc23 has 40 problems (2023), amc-aimo those and 43 of 2022."
 _MINERVA = (
     "Minerva has two answer keys: minerva is the one of Qwen2.5-Math's evaluation, minerva-oat the "
-    "one of understand-r1-zero. "
+    "one of understand-r1-zero."
 )
 
 _SOURCES = (
     Source(
-        "gsm8k-train", "train", 7473, "gsm8k_train.jsonl.gz",
-        "92ccb131d3d7003fb498736cd8e79842729a8760df6896d0424e26aac6cb82c7",
+        "gsm8k-train", "train", 7473, "gsm8k_train.jsonl.gz", "d491a0f8c285134a",
         split="train", **_GSM8K,
     ),
+    Source("gsm8k-test", "test", 1319, "gsm8k_test.jsonl", "e335a083dfca7747", **_GSM8K),
     Source(
-        "gsm8k-test", "test", 1319, "gsm8k_test.jsonl",
-        "77627a00b5e457c9ae0d9f3f2ee946724f35564c81af7e897605104cdbfb9e47",
-        **_GSM8K,
-    ),
-    Source(
-        "numinamath-tir", "train", 20000, "numinamath_20k.jsonl.gz",
-        "f86d8c199501d006775fca306c1bf9b48a2ef5e97ea195f8a510b4b3de686577",
+        "numinamath-tir", "train", 20000, "numinamath_20k.jsonl.gz", "33f9f831c01630eb",
         repository="AI-MO/NuminaMath-TIR", split="train", hub_rows=72441,
         revision="77a91d7b7a1a98ac4b1beb7d86c09d156b935dcd",
         question="problem", answer="solution", gold="box", licence="Apache-2.0",
         note="Two draws: the file has 20,000 problems of NuminaMath with their answers, the hub "
         "72,441 of NuminaMath-TIR, where the gold is the last box of the worked solution. The "
-        "Memory-R+ paper trained on 2,000 of the hub's.",
+        "Memory-R+ paper trained on 2,000 of the hub's. 13 rows of the file ask a question of "
+        "math-geometry, 1 of olympiadbench.",
     ),
     # The released MEDS code reads this repository. It has each problem once, without the prompt
     # around it; BytedTsinghua-SIA/DAPO-Math-17k has 1,791,700 rows, each problem 100 times.
     Source(
-        "dapo-math-17k", "train", 17917, "dapo_math_17k.jsonl.gz",
-        "ba6d5a4bdfe77c6d4125f3da6a9d271b7a5b1896998f7962ad7ca91c4f85a8db",
+        "dapo-math-17k", "train", 17917, "dapo_math_17k.jsonl.gz", "cfe1ba088c64dbac",
         repository="open-r1/DAPO-Math-17k-Processed", config="all", split="train", hub_rows=17398,
         revision="31dd309567e3da778038cc87d868b6097a3ccf68", question="prompt", answer="solution",
         note="The file has 17,917 rows, some of them twice; the hub's are 17,398, without repeats. "
-        "3,432 questions of the file are Chinese; 20 of them end in an instruction of their own.",
+        "3,432 questions of the file are Chinese; 20 of them end in an instruction of their own. "
+        "8 rows of the file ask a question of math500, 11 of amc23, 9 of olympiadbench, 97 of "
+        "math-geometry.",
     ),
     # The released MEDS code reads this repository; that its file is the training split is ours.
     Source(
-        "math-3to5", "train", 5586, "math_train_lvl3to5.jsonl.gz",
-        "8dee4c94a015f561177bf746920876e8534656f6bcf059cf51151e97f1e418f9",
+        "math-3to5", "train", 5586, "math_train_lvl3to5.jsonl.gz", "5ccb2dfc2061d30b",
         repository="DigitalLearningGmbH/MATH-lighteval", config="default", split="train",
         revision="0530c78699ea5e8eb5530600900e1f328b48acad",
         question="problem", answer="solution", gold="box", level="level", subject="type",
         levels=(3, 4, 5), empty=2, licence="MIT",
-        note="Levels 3 to 5 of MATH's 7,500 training problems.",
+        note="Levels 3 to 5 of MATH's 7,500 training problems; 3 of them are in olympiadbench.",
     ),
     Source(
-        "math500", "test", 500, "math500.jsonl",
-        "59a7ccb64e065b888c322eda4a707a9a05219bd3a91d9622823833801fefe902",
+        "math500", "test", 500, "math500.jsonl", "c33ea41dfe1209f6",
         repository="HuggingFaceH4/MATH-500", question="problem", level="level", subject="subject",
         revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
     ),
     # The set of the released Memory-R code; math-ai/aime24 has the same problems.
     Source(
-        "aime24", "test", 30, "aime24.jsonl",
-        "4784f4a20fdbb5971028968616312ffae3b004b4d8a06ae4d21d917e74c07762",
+        "aime24", "test", 30, "aime24.jsonl", "7d16ba2d45f6e9e8",
         repository="HuggingFaceH4/aime_2024", split="train", question="problem",
         revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a",
     ),
     Source(
-        "amc23", "test", 40, "amc23.jsonl",
-        "e3b0188e293ba2161362416884ebb1daab6d6c434ebe54ceefb570888bc8e3b0",
+        "amc23", "test", 40, "amc23.jsonl", "23ca07294149383e",
         repository="math-ai/amc23", revision="80815d37005feb82cd7f8fbc6901d5d3eff43057",
-        note=_AMC + "The MEDS paper's is amc23.",
+        note=_AMC + " The MEDS paper's is amc23.",
     ),
     Source(
-        "amc-aimo", "test", 83, "amc_oat.jsonl",
-        "31c5e797293bfbab4f1c78e0d589b1e05dbb5d20206008e4469e0d65c4675e64",
+        "amc-aimo", "test", 83, "amc_oat.jsonl", "3b60edc6ee591c03",
         repository="AI-MO/aimo-validation-amc", split="train", question="problem",
         revision="69d78a4a2c840e82d69af6bc742bda09005f6316", licence="Apache-2.0",
-        other_key="amc23", note=_AMC,
+        note=_AMC,
     ),
     Source(
-        "minerva", "test", 272, "minerva_math.jsonl",
-        "4570fe16ba0893fe88e5a84ce33da296bf07fbb38df079ae2985d18cd7449ebf",
+        "minerva", "test", 272, "minerva_math.jsonl", "e75dee026a3b7d37",
         repository="math-ai/minervamath", revision="ee46ddc498933b1977577953250ca5c66be64f96",
         note=_MINERVA,
     ),
     Source(
-        "minerva-oat", "test", 272, "minerva_math_oat.jsonl",
-        "a75bc4f7c30d342ec8493d63378c94317c0353ef3e29927937748c2df3c6b17d",
-        gold="spellings", other_key="minerva",
-        note=_MINERVA + "75 rows of minerva-oat give two or three spellings; the first counts.",
+        "minerva-oat", "test", 272, "minerva_math_oat.jsonl", "7c1d554f0e603ae7",
+        gold="spellings",
+        note=_MINERVA + " 75 rows of minerva-oat give two or three spellings; the first counts. "
+        "131 of the 272 differ in text.",
     ),
     Source(
-        "olympiadbench", "test", 675, "olympiadbench.jsonl.gz",
-        "95c21b7627cd4bca32e10a78e3fa108def7426bd448848b275fb247763fe3cb2",
+        "olympiadbench", "test", 675, "olympiadbench.jsonl.gz", "7e45c9d9b6585d36",
         repository="math-ai/olympiadbench", answer="final_answer", subject="subfield",
         revision="4faaf1e6ec17d11a4218a9bf4c049ecaf954dd84", hub_rows=674,
         note="The hub has one row fewer than the 675 of Qwen2.5-Math's file, which papers use.",
     ),
     Source(
-        "olympiadbench-oat", "test", 675, "olympiadbench_oat.jsonl",
-        "95c21b7627cd4bca32e10a78e3fa108def7426bd448848b275fb247763fe3cb2",
-        other_key="olympiadbench",
+        "olympiadbench-oat", "test", 675, "olympiadbench_oat.jsonl", "7e45c9d9b6585d36",
         note="understand-r1-zero's copy of olympiadbench.",
     ),
     Source(
-        "math-geometry", "test", 479, "math_geometry_test.jsonl",
-        "3d0ba044e9ecf49841f5371dec69c8ea5927de2464d5b1a8913fce6d1f45da1c",
+        "math-geometry", "test", 479, "math_geometry_test.jsonl", "b45f6046dfecdbd9",
         repository="EleutherAI/hendrycks_math", config="geometry", licence="MIT",
         revision="21a5633873b6a120296cce3e2df9d5550074f4a3",
         question="problem", answer="solution", gold="box", level="level", subject="type",

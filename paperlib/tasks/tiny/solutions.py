@@ -136,9 +136,6 @@ def diagnose(problem: TinyProblem, completion: str) -> str:
 
     Exact for planted errors: the numbers of a problem all differ, so the first step that leaves
     the true chain shows which habit made it.
-
-    Raises:
-        UserError: a problem of another world, whose chain of steps nobody knows.
     """
     if not isinstance(problem, TinyProblem):
         raise UserError(

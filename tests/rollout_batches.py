@@ -1,0 +1,19 @@
+"""Rollouts of which a test says only what matters to it."""
+
+import numpy as np
+
+from paperlib.methods.rollouts import Rollouts
+
+
+def rollouts(completions, *, step=1, accuracy=None, **changes):
+    """One prompt's completions, all wrong; ``changes`` are fields as lists."""
+    n = len(completions)
+    fields = {
+        "problem_ids": ["p"] * n, "questions": ["q"] * n, "golds": ["7"] * n,
+        "lengths": np.array([len(text) for text in completions], dtype=int),
+        "truncated": np.zeros(n, dtype=bool), "max_completion_length": 200, **changes,
+    }  # fmt: skip
+    right = np.zeros(n) if accuracy is None else np.array(accuracy, dtype=np.float64)
+    return Rollouts(
+        step=step, num_generations=n, completions=list(completions), accuracy=right, **fields
+    )
