@@ -173,17 +173,3 @@ def test_files_are_complete_and_exact(table, tmp_path):
     assert by_key["Base", "best"]["status"] == "not applicable"
     assert by_key['C,"3"', "best"]["status"] == "read off a figure"
     assert by_key['C,"3"', "all"]["status"] == "printed"
-
-
-def test_write_table_leaves_the_old_files_when_writing_fails(table, tmp_path, monkeypatch):
-    paths = write_table(table, tmp_path, "t")
-    before = [p.read_bytes() for p in paths]
-
-    def full_disk(*args, **kwargs):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("pathlib.Path.write_text", full_disk)
-    with pytest.raises(OSError, match="disk full"):
-        write_table(replace(table, title="new"), tmp_path, "t")
-    assert [p.read_bytes() for p in paths] == before
-    assert len(list(tmp_path.iterdir())) == 3
