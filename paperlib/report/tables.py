@@ -155,7 +155,7 @@ def _of_cell(cell: Cell | Printed | None, decimals: int) -> tuple[object, ...]:
         return IMPOSSIBLE, None, None, None, None, None, "–"
     seeds: tuple[object, ...] = (None, None, None)
     if isinstance(cell, Cell):
-        values = " ".join(repr(float(v)) for v in cell.values or ())
+        values = " ".join(map(str, cell.values or ()))
         seeds = len(cell.values or ()), cell.expected, values
     return cell.status, cell.mean, cell.std, *seeds, cell.text(decimals)
 
