@@ -6,18 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_store import make_config
+from test_table1 import put
 
 from paperlib.evaluation.collapse import KL, SHORT
 from paperlib.experiments.store import Store
-from paperlib.files import write_json_atomic
-from paperlib.report.curves import (
-    curve_grid,
-    curves,
-    gains,
-    last_third,
-    mean_over,
-    rise,
-)
+from paperlib.report.curves import curve_grid, curves, gains, last_third, mean_over, rise
 from paperlib.report.paired import count, never, occurs, prevented, tally
 from paperlib.report.style import color
 from paperlib.report.verdict import FAILS, HOLDS, UNTOLD
@@ -42,14 +35,9 @@ def runs(tmp_path):
     def run(method, seed, metrics):
         made = store.run(replace(make_config(seed), method=method, max_steps=STEPS))
         if metrics:
-            made.folder.mkdir(parents=True)
-            write_json_atomic(made.folder / "config.json", made.config.to_dict())
+            put(made, (len(metrics),), [])
             lines = pd.DataFrame(metrics).to_json(orient="records", lines=True)
             (made.folder / "metrics.jsonl").write_text(lines)
-            mark = made.folder / "checkpoints" / f"{len(metrics):06d}" / "COMPLETE"
-            mark.parent.mkdir(parents=True)
-            mark.touch()
-            write_json_atomic(made.folder / "complete.json", {"step": len(metrics)})
         return made
 
     return {

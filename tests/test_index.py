@@ -7,29 +7,38 @@ from paperlib.report.index import Claim, conclude, index
 from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, all_of, difference, judge, judge_all
 
 
+def test_paired_t_interval_by_hand():
+    found = difference("a - b", [12.0, 14.0, 16.0], [10.0, 10.0, 10.0])
+    # gaps 2, 4, 6: mean 4, sd 2, t(0.975, 2) = 4.3027, half width 4.3027 * 2 / sqrt(3) = 4.968
+    assert (found.mean, found.seeds) == (4.0, 3)
+    assert (found.low, found.high) == pytest.approx((-0.968, 8.968), abs=1e-3)
+    assert str(found) == "a - b: +4.0 points [-1.0, +9.0] (95 %, 3 seeds)"
+    found = difference("a - b", [0.5, 0.6], [0.1, 0.1], unit="nats", decimals=2)
+    assert str(found).startswith("a - b: +0.45 nats [")
+
+
 @pytest.mark.parametrize(
     ("ours", "rival", "direction", "verdict"),
     [
-        ([5.0, 5.1, 4.9], [1.0, 1.0, 1.0], "higher", HOLDS),
+        ([5.0, 5.1, 4.9], [1.0], "higher", HOLDS),  # one value stands for all seeds
         ([5.0, 5.1, 4.9], [1.0, 1.0, 1.0], "lower", FAILS),
         ([5.0, 0.0, -5.0], [0.0, 0.0, 0.0], "higher", UNTOLD),
-        ([5.0], [0.0], "higher", UNTOLD),  # one seed has no interval
+        ([5.0, None], [1.0, 2.0], "higher", UNTOLD),  # one seed has no interval
         ([5.0, 6.0], [3.0, 4.0], "higher", UNTOLD),  # equal differences: no width, no interval
+        ([None], [1.0], "higher", UNTOLD),
     ],
 )
 def test_judge(ours, rival, direction, verdict):
     assert judge(difference("x", ours, rival), direction) == verdict
 
 
-def test_nothing_measured_cannot_be_told():
-    assert judge(None, "higher") == UNTOLD
+def test_what_cannot_be_judged_is_refused():
+    with pytest.raises(UserError, match="2 seeds against 3"):
+        difference("x", [1.0, 2.0], [1.0, 2.0, 3.0])
     with pytest.raises(UserError, match="higher, lower"):
         judge(None, "better")
-
-
-def test_a_difference_names_its_unit():
-    found = difference("a - b", [0.5, 0.6], [0.1, 0.1], unit="nats", decimals=2)
-    assert str(found).startswith("a - b: +0.45 nats [")
+    with pytest.raises(UserError, match="cannot be told here"):
+        Claim("a", "b", "maybe")
 
 
 def test_conclude_writes_the_verdict_and_the_page(tmp_path):
@@ -50,22 +59,11 @@ def test_conclude_writes_the_verdict_and_the_page(tmp_path):
     assert page == index(tmp_path / "tiny")
 
 
-def test_an_unknown_verdict_is_refused():
-    with pytest.raises(UserError, match="cannot be told here"):
-        Claim("a", "b", "maybe")
-
-
-def test_a_claim_about_all():
+def test_a_claim_of_several_parts():
     up = difference("", [3.0, 3.1], [1.0, 1.2])
     down = difference("", [1.0, 1.2], [3.0, 3.1])
     unclear = difference("", [1.0, -1.0], [0.0, 0.0])
-    assert judge_all([up, up], "higher") == HOLDS
+    assert judge_all([up, up], "higher") == judge_all([down], "lower") == HOLDS
     assert judge_all([up, unclear], "higher") == judge_all([up, None], "higher") == UNTOLD
     assert judge_all([up, unclear, down], "higher") == FAILS
-    assert judge_all([down], "lower") == HOLDS
-    assert judge_all([], "higher") == UNTOLD
-
-
-def test_a_claim_of_several_parts():
-    assert all_of([HOLDS, HOLDS]) == HOLDS and all_of([HOLDS, UNTOLD]) == UNTOLD
-    assert all_of([UNTOLD, FAILS, HOLDS]) == FAILS and all_of([]) == UNTOLD
+    assert all_of([]) == UNTOLD

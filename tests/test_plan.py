@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from test_memory_r_tables import put
+from test_table1 import put
 
 import paperlib.experiments.artefacts as artefacts_module
 from paperlib.__main__ import main

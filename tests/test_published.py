@@ -3,7 +3,6 @@
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.report.cells import Printed
 from paperlib.report.published import (
     meds_agreement,
     meds_heatmap,
@@ -14,7 +13,7 @@ from paperlib.report.published import (
     published_rows,
     published_table,
 )
-from paperlib.report.tables import count_wins, to_markdown
+from paperlib.report.tables import Printed, to_markdown
 
 
 def find(rows, model, method):
@@ -43,8 +42,9 @@ def test_memory_r_table2_k20_is_best_on_math500_last():
 
 
 def test_memory_r_wins_by_the_rule_of_the_caption():
-    wins = count_wins(published_table("memory_r"))
-    assert dict(wins) == {"Base": 0, "R1": 2, "Cosine": 7, "Memory-R": 7, "Memory-R+": 9}
+    cells = published_table("memory_r").frame()
+    wins = (cells["mark"] == "bold").groupby(cells["row"]).sum()
+    assert wins.to_dict() == {"Base": 0, "R1": 2, "Cosine": 7, "Memory-R": 7, "Memory-R+": 9}
     named = published("memory_r")["wins_named_in_text"]
     assert [named[m] for m in ("R1", "Cosine", "Memory-R", "Memory-R+")] == [2, 7, 8, 10]
 

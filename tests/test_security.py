@@ -26,11 +26,9 @@ from paperlib.experiments.notebooks import NotebookError, run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
 from paperlib.methods.rollouts import Rollouts
-from paperlib.report.cells import Cell, Column, Row, Table
-from paperlib.report.render import escape_latex
-from paperlib.report.render import to_markdown as to_markdown_table
 from paperlib.report.style import panels, plain
-from paperlib.report.texts import html_table, pipe_table
+from paperlib.report.tables import Cell, Column, Row, Table, to_markdown
+from paperlib.report.texts import escape_latex, html_table, pipe_table
 from paperlib.rl.checkpoint import load_state
 from paperlib.rl.logs import write_rollouts
 from paperlib.rl.policy import load_policy
@@ -216,12 +214,13 @@ def test_escaped_markdown_shows_exactly_the_text(text):
 def test_tables_show_texts_and_no_markup(text):
     shown = " ".join(f"x{text}x".split())
     table = Table(
-        title=f"x{text}x", columns=(Column(f"x{text}x"),), notes=(f"x{text}x",), footer=(),
-        rows=(Row(f"x{text}x", (Cell.from_seeds([1.0]),)),),
+        title=f"x{text}x", columns=(Column(f"x{text}x"),), notes=(f"x{text}x",),
+        rows=(Row(f"x{text}x", (Cell.from_seeds([1.0]),)),), footer=(f"x{text}x",),
     )
-    page = Tags(mistune.create_markdown(escape=False, plugins=["table"])(to_markdown_table(table)))
+    page = Tags(mistune.create_markdown(escape=False, plugins=["table"])(to_markdown(table)))
     assert {tag[0] for tag in page.tags} <= {
-        "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li"}
+        "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li",
+        "details", "summary"}
     assert page.cells[0].strip() == shown
     known = re.compile(r"\\text\w+\{\}|\\[&%$#_{}]|\{\[\}|\$\\\w+\$")
     assert not set(known.sub("", escape_latex(f"x{text}x"))) & set("\\&%$#_{}~^<>|[")

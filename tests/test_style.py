@@ -1,20 +1,19 @@
-"""Figure helpers: what is drawn is what was given."""
+"""Figures: what is drawn is what was given, and the files of one are the same bytes each time."""
 
 import numpy as np
+import pandas
 import pytest
+from matplotlib.figure import Figure
 
 from paperlib.experiments.recipes import METHODS
 from paperlib.experiments.variants import HEAD_TO_HEAD
+from paperlib.report.figures import save_figure
 from paperlib.report.style import COLORS, color, mean_band, panels, smooth
 
 
-def test_every_method_has_its_own_colour():
-    methods = {*METHODS["memory_r"], *METHODS["meds"], *HEAD_TO_HEAD}
-    assert methods == set(COLORS)
+def test_every_method_has_its_own_colour_and_a_variant_that_of_its_method():
+    assert {*METHODS["memory_r"], *METHODS["meds"], *HEAD_TO_HEAD} == set(COLORS)
     assert len(set(COLORS.values())) == len(COLORS)
-
-
-def test_a_variant_has_the_colour_of_its_method():
     assert color("Memory-R+ K=20") == color("Memory-R+") != color("Memory-R")
     assert color("GRPO w/ Entropy Adv") != color("GRPO")
 
@@ -35,3 +34,19 @@ def test_mean_band_draws_mean_and_standard_deviation():
     assert band.max() == pytest.approx(2 + np.sqrt(2))
     mean_band(axes[0, 0], [0, 1], [[1.0, 2.0]], "Cosine")
     assert len(axes[0, 0].collections) == 1  # one seed has no spread
+
+
+def test_files_of_a_figure_are_the_same_on_every_call(tmp_path):
+    def draw():
+        figure = Figure(figsize=(2, 1))
+        figure.subplots().plot([0, 1], [1, 0])
+        return figure
+
+    data = pandas.DataFrame({"x": [1, 2], "y": [1 / 3, 0.5]})
+    first, again = (save_figure(draw(), tmp_path / name, "f", data) for name in "ab")
+    assert [path.name for path in first] == ["f.png", "f.pdf", "f.csv"]
+    assert sorted((tmp_path / "a").iterdir()) == sorted(first)  # nothing temporary stays
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
+    assert first[2].read_text() == "x,y\n1,0.333333\n2,0.5\n"
+    assert first[0].read_bytes()[:4] == b"\x89PNG" and first[1].read_bytes()[:4] == b"%PDF"
+    assert [path.suffix for path in save_figure(draw(), tmp_path, "g")] == [".png", ".pdf"]

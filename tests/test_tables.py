@@ -1,4 +1,4 @@
-"""Cells, marking rules and the three writers."""
+"""Cells, the papers' rules of marking, and the three writers."""
 
 import csv
 import math
@@ -7,36 +7,46 @@ from dataclasses import replace
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.report.cells import Cell, Column, Printed, Row, Table
-from paperlib.report.marking import bold_max, cohen_marks, cohens_d, count_wins, mark_table
-from paperlib.report.render import escape_latex, escape_markdown, to_csv, to_latex, to_markdown
-from paperlib.report.tables import provenance_lines, write_table
+from paperlib.report.marking import bold_max, cohen_marks, cohens_d
+from paperlib.report.tables import (
+    Cell,
+    Column,
+    Printed,
+    Row,
+    Table,
+    to_latex,
+    to_markdown,
+    write_table,
+)
+from paperlib.report.texts import escape_latex
 
 
-def make_table():
+@pytest.fixture
+def table():
     columns = (Column("last", "Level 1"), Column("best", "Level 1"), Column("all"))
     rows = (
         Row("Base", (Cell((20.0,)), None, Cell((1.0,))), "tiny"),
         Row("A_1", (Cell((30.0, 34.0, 38.0)), Cell((40.0, 44.0), 3), Cell(None, 3)), "tiny"),
         Row("B|2", (Cell((25.0, 25.0)), Cell((10.0, 12.0)), Cell((2.0,))), "tiny"),
     )
-    return Table("Pass@1 & more, 50%", columns, rows, notes=("n_1",), footer=("c",))
+    return Table("Pass@1 & more, 50%", columns, rows, notes=("n_1",), footer=("c_1",),
+                 rule=bold_max)  # fmt: skip
 
 
-def test_cell_mean_std_and_text():
+def regrouped(table, groups):
+    rows = zip(table.rows, groups, strict=True)
+    return replace(table, rows=tuple(replace(row, group=group) for row, group in rows))
+
+
+def test_a_cell_is_mean_std_and_what_is_missing():
     cell = Cell((30.0, 34.0, 38.0), expected=3)
-    assert (cell.mean, cell.std, cell.n) == (34.0, 4.0, 3)  # ddof 1
-    assert cell.text(1) == "34.0 ± 4.0"
+    assert (cell.mean, cell.std, cell.text(1)) == (34.0, 4.0, "34.0 ± 4.0")  # ddof 1
     assert Cell((30.0,)).std is None and Cell((30.0,)).text(1) == "30.0"
-    assert Cell(None, 3).text(1) == "missing" and Cell(None).mean is None
+    assert Cell.from_seeds([40.0, None, 44.0]).text(1) == "42.0 ± 2.8 (2 of 3)"
+    assert Cell.from_seeds([None, None]) == Cell(None, 2) and Cell(None, 2).text(1) == "missing"
+    assert Cell.from_seeds([0.0, 0.0]).text(1) == "0.0 ± 0.0"
     # AIME24: one of three seeds solves one of 30 problems
     assert Cell((0.0, 0.0, 100 / 30)).text(1) == "1.1 ± 1.9"
-
-
-def test_cell_from_seeds():
-    assert Cell.from_seeds([40.0, None, 44.0]).text(1) == "42.0 ± 2.8 (2 of 3)"
-    assert Cell.from_seeds([None, None]) == Cell(None, 2)
-    assert Cell.from_seeds([0.0, 0.0]).text(1) == "0.0 ± 0.0"
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -67,69 +77,70 @@ def test_cohen_marks():
     assert cohen_marks([(0.0, None), (0.0, 0.0)]) == ["", ""]
     assert cohen_marks([(0.0, 0.0), (3.0, 1.0), (0.0, 0.0)]) == ["", "bold", ""]
     assert cohen_marks([(1.0, None), (1.0, None)]) == ["bold", "bold"]
-    assert cohen_marks([]) == []
 
 
 def test_bold_max():
     assert bold_max([(1.0, 9.0), (2.0, 9.0), (3.0, None)]) == ["", "underline", "bold"]
     assert bold_max([(3.0, None), (3.0, None), (1.0, None)]) == ["bold", "bold", "underline"]
-    assert bold_max([]) == []
 
 
-def test_mark_table_within_groups_and_not_beside_missing_cells():
-    table = mark_table(make_table(), bold_max)
-    marks = [[cell.mark if cell else None for cell in row.cells] for row in table.rows]
-    assert marks == [["", None, ""], ["bold", "bold", ""], ["underline", "underline", ""]]
-    assert count_wins(table) == {"Base": 0, "A_1": 2, "B|2": 0}
-    split = replace(
-        make_table(),
-        rows=tuple(replace(r, group=str(i)) for i, r in enumerate(make_table().rows)),
-    )
-    marks = [[cell.mark if cell else None for cell in row.cells] for row in
-             mark_table(split, bold_max).rows]  # fmt: skip
-    assert marks == [["bold", None, "bold"], ["bold", "bold", ""], ["bold"] * 3]
+def test_marks_are_within_groups_and_not_beside_missing_cells(table):
+    def marks(of):
+        return of.frame()["mark"].to_numpy().reshape(3, 3).tolist()
+
+    assert marks(table) == [["", "", ""], ["bold", "bold", ""], ["underline", "underline", ""]]
+    assert marks(regrouped(table, "012")) == [["bold", "", "bold"], ["bold"] * 2 + [""],
+                                              ["bold"] * 3]  # fmt: skip
+    assert marks(replace(table, rule=None)) == [[""] * 3] * 3
 
 
-def test_markdown():
-    lines = to_markdown(mark_table(make_table(), bold_max)).splitlines()
+def test_markdown(table):
+    lines = to_markdown(table).replace("\N{NO-BREAK SPACE}", "~").splitlines()
     assert lines == [
         "**Pass@1 &amp; more, 50%**",
         "",
         "| Model | Method | Level 1: last | Level 1: best | all |",
         "| --- | --- | ---: | ---: | ---: |",
         "| tiny | Base | 20.0 | – | 1.0 |",
-        "|  | A\\_1 | **34.0 ± 4.0** | **42.0 ± 2.8 (2 of 3)** | missing |",
-        "|  | B\\|2 | <ins>25.0 ± 0.0</ins> | <ins>11.0 ± 1.4</ins> | 2.0 |",
+        "|  | A\\_1 | **34.0~±~4.0** | **42.0~±~2.8 (2 of 3)** | missing |",
+        "|  | B\\|2 | <ins>25.0~±~0.0</ins> | <ins>11.0~±~1.4</ins> | 2.0 |",
         "",
         "- n\\_1",
         "",
-        "- c",
+        "<details><summary>Where these numbers come from</summary>",
+        "",
+        "- c\\_1",
+        "",
+        "</details>",
     ]
 
 
-def test_markdown_escapes():
-    assert escape_markdown("a*b\n<c> $x$ & |") == "a\\*b &lt;c&gt; \\$x\\$ &amp; \\|"
+@pytest.mark.parametrize(("levels", "blocks"), [(4, 1), (5, 2)])  # of 8 columns, and of 10
+def test_a_table_wider_than_a_page_is_one_for_each_kind_of_column(levels, blocks):
+    columns = [Column(f"pass@{k}", f"Level {i}") for i in range(levels) for k in (1, 16)]
+    cells = [Cell((10.0 * i, 10.0 * i)) for i in range(len(columns))]
+    text = to_markdown(Table("t", tuple(columns), (Row("A", tuple(cells)),)))
+    assert text.count("| Method |") == blocks
+    if blocks == 2:
+        assert "pass@16:\n\n| Method | Level 0 | Level 1 |" in text
+        last = text.replace("\N{NO-BREAK SPACE}", "").splitlines()[-1]
+        assert last == "| A | 10.0±0.0 | 30.0±0.0 | 50.0±0.0 | 70.0±0.0 | 90.0±0.0 |"
 
 
-def test_latex():
-    text = to_latex(mark_table(make_table(), bold_max), "x")
-    assert "\\caption{Pass@1 \\& more, 50\\%}" in text
-    assert "\\begin{tabular}{llrrr}" in text
+def test_latex(table):
+    text = to_latex(table, "x")
+    assert "\\caption{Pass@1 \\& more, 50\\%}" in text and "\\begin{tabular}{llrrr}" in text
     assert " &  & \\multicolumn{2}{c}{Level 1} & \\multicolumn{1}{c}{} \\\\" in text
-    assert "\\cmidrule(lr){3-4}\n" in text
+    assert "\\cmidrule(lr){3-4}\n" in text and text.endswith("\\end{table}\n% c_1\n")
     assert (
         " & A\\_1 & \\textbf{34.0 $\\pm$ 4.0} & \\textbf{42.0 $\\pm$ 2.8 (2 of 3)} & missing \\\\"
         in text
     )
     assert text.count("\\midrule") == 1
     assert text.count("{") == text.count("}")
-
-
-def test_latex_has_a_rule_between_groups_and_no_group_column_without_groups():
-    rows = tuple(replace(r, group=g) for r, g in zip(make_table().rows, "aab", strict=True))
-    assert to_latex(replace(make_table(), rows=rows), "x").count("\\midrule") == 2
-    rows = tuple(replace(r, group="") for r in rows)
-    assert "\nMethod & last & best & all \\\\" in to_latex(replace(make_table(), rows=rows), "x")
+    # a rule between groups, and no column of groups without groups
+    assert to_latex(regrouped(table, "aab"), "x").count("\\midrule") == 2
+    assert "\nMethod & last & best & all \\\\" in to_latex(regrouped(table, ["", "", ""]), "x")
 
 
 def test_latex_escapes():
@@ -138,55 +149,27 @@ def test_latex_escapes():
     )
 
 
-def test_csv_is_tidy_and_exact():
-    table = make_table()
-    third = Cell((1 / 3, 2 / 3))
-    printed = Printed(33.7, 2.5, read_off=True)
+def test_files_are_complete_and_exact(table, tmp_path):
+    third, printed = Cell((1 / 3, 2 / 3)), Printed(33.7, 2.5, read_off=True)
     table = replace(table, rows=(*table.rows, Row('C,"3"', (third, printed, Printed(1.0)))))
-    rows = list(csv.DictReader(to_csv(table).splitlines()))
-    assert len(rows) == 12
-    by_key = {(r["row"], r["column_group"], r["column"]): r for r in rows}
-    cell = by_key["A_1", "Level 1", "best"]
+    paths = write_table(table, tmp_path / "new", "table1")
+    assert [p.name for p in paths] == ["table1.md", "table1.csv", "table1.tex"]
+    assert sorted((tmp_path / "new").iterdir()) == sorted(paths)
+    assert paths[0].read_text("utf-8") == to_markdown(table)
+    assert "\\label{tab:table1}" in paths[2].read_text("utf-8")
+    rows = list(csv.DictReader(paths[1].read_text("utf-8").splitlines()))
+    assert len(rows) == 12 and list(rows[0]) == [
+        "row_group", "row", "column_group", "column", "status", "mean", "std", "n", "expected",
+        "values", "mark",
+    ]  # fmt: skip
+    by_key = {(r["row"], r["column"]): r for r in rows}
+    cell = by_key["A_1", "best"]
     assert (cell["status"], cell["n"], cell["expected"]) == ("measured", "2", "3")
     assert cell["values"] == "40.0 44.0"
-    exact = by_key['C,"3"', "Level 1", "last"]
+    exact = by_key['C,"3"', "last"]
     assert tuple(float(v) for v in exact["values"].split()) == (1 / 3, 2 / 3)
     assert float(exact["mean"]) == third.mean and float(exact["std"]) == third.std
-    assert by_key["A_1", "", "all"]["status"] == "missing"
-    assert by_key["A_1", "", "all"]["mean"] == ""
-    assert by_key["Base", "Level 1", "best"]["status"] == "not applicable"
-    assert by_key['C,"3"', "Level 1", "best"]["status"] == "read off a figure"
-    assert by_key['C,"3"', "", "all"]["status"] == "printed"
-
-
-def test_write_table(tmp_path):
-    folder = tmp_path / "new"
-    paths = write_table(make_table(), folder, "table1")
-    assert [p.name for p in paths] == ["table1.md", "table1.csv", "table1.tex"]
-    assert sorted(p.name for p in folder.iterdir()) == sorted(p.name for p in paths)
-    assert paths[0].read_text("utf-8") == to_markdown(make_table())
-    assert "\\label{tab:table1}" in paths[2].read_text("utf-8")
-
-
-def test_write_table_leaves_the_old_files_when_writing_fails(tmp_path, monkeypatch):
-    paths = write_table(make_table(), tmp_path, "t")
-    before = [p.read_bytes() for p in paths]
-
-    def full_disk(*args, **kwargs):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("pathlib.Path.write_text", full_disk)
-    with pytest.raises(OSError, match="disk full"):
-        write_table(replace(make_table(), title="new"), tmp_path, "t")
-    assert [p.read_bytes() for p in paths] == before
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_provenance_lines():
-    lines = provenance_lines(["b" * 40, "a" * 40, "b" * 40], "2 CPU cores", ["h2", "h1"], True)
-    assert lines == (
-        "Commit: aaaaaaaaaa, bbbbbbbbbb with uncommitted changes",
-        "Machine: 2 CPU cores",
-        "2 runs, config hashes: h1, h2",
-    )
-    assert provenance_lines([], "x", [], False) == ("No run stands behind this table yet.",)
+    assert (by_key["A_1", "all"]["status"], by_key["A_1", "all"]["mean"]) == ("missing", "")
+    assert by_key["Base", "best"]["status"] == "not applicable"
+    assert by_key['C,"3"', "best"]["status"] == "read off a figure"
+    assert by_key['C,"3"', "all"]["status"] == "printed"

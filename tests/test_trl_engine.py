@@ -17,6 +17,7 @@ from paperlib.__main__ import build_parser, main
 from paperlib.errors import UserError
 from paperlib.experiments.plan import make_plan
 from paperlib.experiments.recipes import LAUNCH, METHODS, methods, recipe
+from paperlib.experiments.rows import table1_runs
 from paperlib.experiments.store import Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic
 from paperlib.report import table1
@@ -168,12 +169,14 @@ def test_recipes_of_an_engine():
 
 def test_tables_name_the_engine_and_its_approximation(tmp_path):
     store = Store(tmp_path)
-    table = table1.meds_table1("tiny", "paper", (0,), store, engine="trl")
+    of_trl = {"tiny": table1_runs("meds", "tiny", "paper", (0,), store, engine="trl")}
+    table = table1.table1("meds", of_trl, "tiny", "paper", "trl")
     assert table.title.startswith("MEDS Table 1, profile tiny, preset paper, engine trl:")
     assert {row.label for row in table.rows} == {"Base", "GRPO", "DAPO", "MEDS"}
     words = "Not in this table: GRPO w/ Entropy Adv, which engine trl refuses."
     assert words in table.footer
-    ours = table1.meds_table1("tiny", "paper", (0,), store)
+    of_ours = {"tiny": table1_runs("meds", "tiny", "paper", (0,), store)}
+    ours = table1.table1("meds", of_ours, "tiny", "paper")
     assert "engine" not in ours.title and len(ours.rows) > len(table.rows)
     assert not any("refuses" in line for line in ours.footer)
 

@@ -7,15 +7,14 @@ Figures are pure functions of a frame of curves: one row a step, with columns ``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from paperlib.evaluation.collapse import ENTROPY, KL, LONG, REWARD_MODE, SHORT
 from paperlib.experiments.store import Run
-from paperlib.report.style import color, legend_below, mean_band, panels, smooth
+from paperlib.report.style import color, legend_below, mean_band, panels
 from paperlib.report.verdict import Difference, difference
 
 LABELS = {
@@ -42,10 +41,8 @@ def curves(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
         for run in of_method
         if run.status() == "complete"
     ]
-    if not frames:
-        return pd.DataFrame(columns=["method", "seed", "step"])
-    data = pd.concat(frames, ignore_index=True)
-    return data[["method", "seed", *data.columns.drop(["method", "seed"])]]
+    empty = pd.DataFrame(columns=["method", "seed", "step"])
+    return pd.concat(frames, ignore_index=True) if frames else empty
 
 
 def curve_grid(
@@ -57,8 +54,8 @@ def curve_grid(
     Args:
         rows: title of the row -> its curves and its metrics, keys of LABELS. Of several seeds the
             mean and a band of +- one standard deviation are drawn.
-        marks: title of the row -> collapses, columns method, seed, kind, step. With these, every
-            seed is a line, and a triangle stands where a collapse starts.
+        marks: title of the row -> the collapses (``method``, ``seed``, ``kind``, ``step``). With
+            these, every seed is a line, and a triangle stands where a collapse starts.
     """
     most = max(len(metrics) for _, metrics in rows.values())
     figure, axes = panels(len(rows), most, width=width, height=height)
@@ -67,34 +64,29 @@ def curve_grid(
         seeds = data["seed"].nunique()
         if marks is None and seeds > 1:
             title = f"{title}{', ' if title else ''}mean ± std of {seeds} seeds"
-        for column, metric in enumerate(metrics):
-            one = axes[line, column]
-            _panel(one, data, metric, window, marks and marks[title])
+        for one, metric in zip(axes[line], metrics, strict=False):
+            for method in data["method"].unique():
+                wide = _wide(data, method, metric).rolling(window, min_periods=1).mean()
+                if marks is not None:
+                    _marked(one, wide, method, metric, marks[title])
+                elif not wide.empty:
+                    mean_band(one, wide.index, wide.T, method)
             one.set(ylabel=LABELS[metric], xlabel="training step" if line + 1 == len(rows) else "")
-            one.set_title(title if column == 0 else "", loc="left", fontsize="medium")
+        axes[line, 0].set_title(title, loc="left", fontsize="medium")
         for one in axes[line, len(metrics) :]:
             one.set_axis_off()
     legend_below(figure, axes[0, 0])
     return figure
 
 
-def _panel(
-    axes: Any, data: pd.DataFrame, metric: str, window: int, marks: pd.DataFrame | None
-) -> None:
-    for method in data["method"].unique():
-        wide = _wide(data, method, metric)
-        lines = [smooth(wide[seed], window) for seed in wide]
-        if lines and marks is None:
-            mean_band(axes, wide.index, lines, method)
-        if marks is None:
-            continue
-        for seed, line in zip(wide, lines, strict=True):
-            label = method if seed == wide.columns[0] else "_"
-            mean_band(axes, wide.index, [line], method, label=label, linewidth=1)
-            here = marks[(marks["method"] == method) & (marks["seed"] == seed)]
-            for step in here["step"][here["kind"].map(SHOWN_IN) == metric]:
-                height = line[wide.index.get_loc(step)]
-                axes.plot(step, height, "v", color=color(method), markersize=7, label="_")
+def _marked(axes: Axes, wide: pd.DataFrame, method: str, metric: str, marks: pd.DataFrame) -> None:
+    """A line a seed, with its collapses that show in this metric."""
+    for seed in wide:
+        label = method if seed == wide.columns[0] else "_"
+        mean_band(axes, wide.index, [wide[seed]], method, label=label, linewidth=1)
+        here = marks[(marks["method"] == method) & (marks["seed"] == seed)]
+        for step in here["step"][here["kind"].map(SHOWN_IN) == metric]:
+            axes.plot(step, wide[seed][step], "v", color=color(method), markersize=7, label="_")
 
 
 def _wide(data: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
@@ -108,9 +100,8 @@ def mean_over(
 ) -> list[float | None]:
     """The mean of a metric over steps ``first < step <= last``, for each seed; None if missing."""
     wide = _wide(data, method, metric)
-    inside = wide[(wide.index > first) & (wide.index <= last)]
-    means = [inside[seed].mean() if seed in inside else np.nan for seed in seeds]
-    return [float(mean) if np.isfinite(mean) else None for mean in means]
+    means = wide[(wide.index > first) & (wide.index <= last)].mean().dropna()
+    return [float(means[seed]) if seed in means else None for seed in seeds]
 
 
 def last_third(
@@ -127,9 +118,9 @@ def rise(
     """From the first to the last third of a run, paired by seed. In ``tiny`` on Table 1's data a
     third is one pass over the problems, so that both are means over the same questions."""
     first = mean_over(data, method, metric, seeds, 0, data["step"].max() / 3)
+    last = last_third(data, method, metric, seeds)
     unit = {"length": "tokens", "entropy": "nats", "kl": "nats"}.get(metric, "")
     what = f"{method}, {LABELS[metric].split(' (')[0].removesuffix(' reward')}"
-    last = last_third(data, method, metric, seeds)
     return difference(what, last, first, unit=unit, decimals=decimals)
 
 

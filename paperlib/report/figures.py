@@ -24,17 +24,8 @@ _NO_METADATA = {
 def save_figure(
     figure: Figure, folder: Path, stem: str, data: pandas.DataFrame | None = None
 ) -> list[Path]:
-    """Write ``<stem>.png``, ``<stem>.pdf`` and, given ``data``, ``<stem>.csv`` into ``folder``.
-
-    The folder is made if needed. Each file is written under a temporary name, and all are written
-    before the first is renamed, so that a reader never meets half a figure.
-
-    Args:
-        data: what was plotted, written without its index and with six significant digits.
-
-    Returns:
-        The paths in the order above; ``IPython.display.Image(paths[0])`` shows the figure.
-    """
+    """Write ``<stem>.png``, ``<stem>.pdf`` and, given ``data`` (what was plotted, six significant
+    digits), ``<stem>.csv`` into ``folder``, all or none of them; the paths in this order."""
     suffixes = [*_NO_METADATA] + ([] if data is None else [".csv"])
     finals = [Path(folder) / f"{stem}{suffix}" for suffix in suffixes]
     with written_together(finals) as temporary:

@@ -28,10 +28,8 @@ class Claim:
 
 
 def conclude(folder: Path, stem: str, title: str, claims: Sequence[Claim]) -> str:
-    """Write ``<folder>/<stem>_verdict.json`` and ``.md``, renew the profile's index.
-
-    Returns:
-        The Markdown, for the notebook's last cell; the file is what its first cells embed.
+    """Write ``<folder>/<stem>_verdict.json`` and ``.md``, renew the profile's index, and give the
+    Markdown back: it is the notebook's last cell, and its first cells embed the file.
 
     Args:
         folder: ``figures/<profile>/<paper>``, where the artefact ``<stem>`` lies; the notebook is

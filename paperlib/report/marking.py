@@ -1,16 +1,12 @@
-"""Which cells of a table are bold or underlined: the papers' rules as pure functions."""
+"""Which cells of a column are bold or underlined: the papers' rules as pure functions."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-
-from paperlib.report.cells import Cell, Printed, Table
 
 MeanStd = tuple[float, float | None]
-Rule = Callable[[Sequence[MeanStd]], list[str]]
+Rule = Callable[[Sequence[MeanStd]], list[str]]  # a column -> "bold", "underline" or "" of each
 
 
 def _same(a: float, b: float) -> bool:
@@ -45,50 +41,15 @@ def cohen_marks(cells: Sequence[MeanStd]) -> list[str]:
 
 
 def bold_max(cells: Sequence[MeanStd]) -> list[str]:
-    """MEDS Tables 1 and 2: the best mean bold, ties included; no notion of spread.
-
-    The second best is underlined (caption of Table 1); ties share the mark.
-    """
+    """MEDS Tables 1 and 2: the best mean bold and the second underlined, ties included; no notion
+    of spread."""
     best = max((mean for mean, _ in cells), default=0.0)
     return _underline_second(cells, ["bold" if _same(mean, best) else "" for mean, _ in cells])
 
 
 def _underline_second(cells: Sequence[MeanStd], marks: list[str]) -> list[str]:
-    rest = [mean for (mean, _), mark in zip(cells, marks, strict=True) if not mark]
-    second = max(rest, default=0.0)
+    second = max((c[0] for c, mark in zip(cells, marks, strict=True) if not mark), default=0.0)
     return [
-        "underline" if not mark and second != 0 and _same(mean, second) else mark
-        for (mean, _), mark in zip(cells, marks, strict=True)
+        "underline" if not mark and second != 0 and _same(cell[0], second) else mark
+        for cell, mark in zip(cells, marks, strict=True)
     ]
-
-
-def mark_table(table: Table, rule: Rule) -> Table:
-    """The table with each column marked by ``rule`` within each group of rows.
-
-    Where a cell is missing nothing is marked: nobody knows who would have won. Cells that cannot
-    exist do not take part.
-    """
-    rows = [list(row.cells) for row in table.rows]
-    for group in dict.fromkeys(row.group for row in table.rows):
-        members = [i for i, row in enumerate(table.rows) if row.group == group]
-        for j in range(len(table.columns)):
-            present = [i for i in members if rows[i][j] is not None]
-            cells = [_mean_std(rows[i][j]) for i in present]
-            known = [cell for cell in cells if cell is not None]
-            marks = rule(known) if len(known) == len(cells) else [""] * len(cells)
-            for i, mark in zip(present, marks, strict=True):
-                rows[i][j] = replace(rows[i][j], mark=mark)
-    marked = [replace(row, cells=tuple(cells)) for row, cells in zip(table.rows, rows, strict=True)]
-    return replace(table, rows=tuple(marked))
-
-
-def _mean_std(cell: Cell | Printed) -> MeanStd | None:
-    return None if cell.mean is None else (cell.mean, cell.std)
-
-
-def count_wins(table: Table) -> Counter[str]:
-    """Bold cells per row label, over all groups of rows and all columns of a marked table."""
-    wins = Counter({row.label: 0 for row in table.rows})
-    for row in table.rows:
-        wins[row.label] += sum(cell is not None and cell.mark == "bold" for cell in row.cells)
-    return wins

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from paperlib.errors import check_choice
-from paperlib.report.cells import Column, Printed, Row, Table
-from paperlib.report.marking import bold_max, cohen_marks, mark_table
+from paperlib.report.marking import bold_max, cohen_marks
+from paperlib.report.tables import Column, Printed, Row, Table
 
 _PAPERS = {
     "memory_r": ("memory_r_plus", "Memory-R+ (arXiv 2504.02273)"),
@@ -91,7 +91,7 @@ def published_table(paper: str, name: str = "table1") -> Table:
     printed = published_rows(paper, name)
     columns = [Column(m, b) for b, metrics in printed[0].cells.items() for m in metrics]
     models = ", ".join(dict.fromkeys(row.model for row in printed))
-    table = Table(
+    return Table(
         title=f"As printed in the paper, on the paper's models ({models}): "
         f"{_PAPERS[paper][1]}, Table {name[-1]}",
         columns=tuple(columns),
@@ -105,5 +105,5 @@ def published_table(paper: str, name: str = "table1") -> Table:
             "Bold and underline are recomputed from these numbers by the rule of the caption.",
         ),
         decimals=1 if paper == "memory_r" else 2,
+        rule=cohen_marks if paper == "memory_r" else bold_max,
     )
-    return mark_table(table, cohen_marks if paper == "memory_r" else bold_max)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paperlib.evaluation.passk import mean_pass_at_k
@@ -22,6 +22,15 @@ CHECKPOINT_NOTE = (
     "last: final checkpoint; best: the one checkpoint of a run with the highest pass@1 on the "
     "validation split; max: highest test value over a run's checkpoints, optimistic by "
     "construction."
+)
+OVER_SEEDS = "Mean and standard deviation (ddof 1) over seeds."
+COHEN_NOTE = (
+    "Bold: best, and all within Cohen's d < 0.5 of it; underline: second, where one cell is bold. "
+    + OVER_SEEDS
+)
+PASS_NOTE = (
+    "pass@k: unbiased estimate from n = {} samples per problem at temperature 1, averaged over "
+    "problems. Bold: best mean; underline: second. " + OVER_SEEDS
 )
 LEVEL_NOTE = (
     "Levels 1 to 4 are those of the tiny world (number of operations of a word problem): not the "
@@ -71,54 +80,58 @@ def last_result(run: Run, settings: EvalSettings) -> dict[str, Any] | None:
     return stored_evaluation(run, run.checkpoints()[-1][0], settings)
 
 
+def fixed_questions(result: dict[str, Any], number: int) -> list[dict[str, Any]]:
+    """The first ``number`` problems of an evaluation, as many of each level, in its order."""
+    levels = levels_of(result["settings"]["task"])
+    return [
+        problem
+        for level in levels
+        for problem in _of_level(result, level)[: number // len(levels)]
+    ]
+
+
+def _of_level(result: dict[str, Any], level: int | str) -> list[dict[str, Any]]:
+    """The problems of a level; a benchmark alone keeps its own levels, which do not count."""
+    alone = len(levels_of(result["settings"]["task"])) == 1
+    return [problem for problem in result["problems"] if alone or problem["level"] == level]
+
+
 def score(result: dict[str, Any], k: int, level: int | str = AVERAGE) -> float:
     """pass@k in percent over the problems of a level; the average weighs the levels equally."""
-    every = levels_of(result["settings"]["task"])
-    means = [
-        mean_pass_at_k(
-            [
-                (p["n"], p["correct"])
-                for p in result["problems"]
-                if p["level"] == one or len(every) == 1  # a benchmark alone keeps its own levels
-            ],
-            k,
-        )
-        for one in (every if level == AVERAGE else (level,))
-    ]
-    return 100 * sum(means) / len(means)
+    levels = levels_of(result["settings"]["task"]) if level == AVERAGE else (level,)
+    counts = ([(p["n"], p["correct"]) for p in _of_level(result, one)] for one in levels)
+    return 100 * sum(mean_pass_at_k(of_level, k) for of_level in counts) / len(levels)
 
 
 def best_step(run: Run, validation: EvalSettings) -> int | None:
     """The checkpoint with the highest validation pass@1, the earliest of several; None if some
     checkpoint has no validation result yet."""
-    scores = {}
-    for step, _ in run.checkpoints():
-        result = stored_evaluation(run, step, validation)
-        if result is None:
-            return None
-        scores[step] = score(result, 1)
-    return max(scores, key=lambda step: (scores[step], -step)) if scores else None
+    results = {step: stored_evaluation(run, step, validation) for step, _ in run.checkpoints()}
+    if not results or None in results.values():
+        return None
+    return max(results, key=lambda step: (score(results[step], 1), -step))
 
 
 def checkpoint_score(
     run: Run, which: str, test: EvalSettings, validation: EvalSettings, k: int, level: int | str
 ) -> float | None:
-    """One run's number for a cell, or None if it is missing.
-
-    Args:
-        which: ``last``, ``best`` or ``max``, see :data:`CHECKPOINT_NOTE`.
-    """
+    """One run's number for a cell, or None if it is missing; ``which``: :data:`CHECKPOINTS`."""
     if run.status() != "complete":
         return None
     steps: list[int | None] = [step for step, _ in run.checkpoints()]
-    if which == "last":
-        steps = steps[-1:]
-    elif which == "best":
-        steps = [best_step(run, validation)]
-    results = [None if s is None else stored_evaluation(run, s, test) for s in steps]
-    if not results or any(result is None for result in results):
+    if which != "max":
+        steps = steps[-1:] if which == "last" else [best_step(run, validation)]
+    results = [None if step is None else stored_evaluation(run, step, test) for step in steps]
+    if not results or None in results:
         return None
-    return max(score(result, k, level) for result in results if result is not None)
+    return max(score(result, k, level) for result in results)
+
+
+def last_scores(
+    runs: Iterable[Run], test: EvalSettings, k: int = 1, level: int | str = AVERAGE
+) -> list[float | None]:
+    """pass@k in percent at the last checkpoint of each run, None if missing."""
+    return [checkpoint_score(run, "last", test, test, k, level) for run in runs]
 
 
 def compare(
@@ -133,14 +146,10 @@ def compare(
         claimed: words in the names of the models that a claim is about; if the profile has none of
             them, all of its models count.
     """
-    about = [m for m in runs if any(word in m for word in claimed)] or list(runs)
     found, texts = [], []
-    for model in about:
-        values = [
-            [checkpoint_score(run, "last", tests[model], tests[model], k, level) for run in of]
-            for of in (runs[model][method], runs[model][rival])
-        ]
-        found.append(difference(what, *values))
+    for model in [m for m in runs if any(word in m for word in claimed)] or runs:
+        pair = (last_scores(runs[model][m], tests[model], k, level) for m in (method, rival))
+        found.append(difference(what, *pair))
         name = f"{short_name(model)}: " if len(runs) > 1 else ""
         texts.append(f"{name}{found[-1] or 'missing'}")
     return found, "; ".join(texts)

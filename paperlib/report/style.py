@@ -10,23 +10,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 INK, GREY = "#333333", "#8C8C8C"
 COLORS = {
     "Base": GREY,
-    "R1": "#332288",
-    "Cosine": "#DDCC77",
-    "Memory-R": "#88CCEE",
-    "Memory-R+": "#117733",
+    "R1": "#332288", "Cosine": "#DDCC77", "Memory-R": "#88CCEE", "Memory-R+": "#117733",
     "R1 + MEDS penalty": "#44AA99",
-    "GRPO": "#999933",
-    "GRPO w/ Entropy Adv": "#AA4499",
-    "DAPO": "#CC6677",
-    "MEDS": "#882255",
+    "GRPO": "#999933", "GRPO w/ Entropy Adv": "#AA4499", "DAPO": "#CC6677", "MEDS": "#882255",
     "DAPO + Memory-R+ terms": "#661100",
-}
+}  # fmt: skip
 DASHES: dict[str, Any] = {
     "R1": (0, (5, 1.5)), "Cosine": "-.", "Memory-R": (0, (1, 1)), "DAPO": (0, (5, 1.5)),
     "GRPO": "-.", "GRPO w/ Entropy Adv": (0, (1, 1)), "R1 + MEDS penalty": "-.",
@@ -73,10 +68,7 @@ def mean_band(
 
 def smooth(values: Sequence[float], window: int) -> np.ndarray:
     """Trailing mean over the last ``window`` values, fewer at the start; NaN is left out."""
-    data = np.asarray(values, dtype=float)
-    seen, kept = np.isfinite(data), np.where(np.isfinite(data), data, 0.0)
-    total, count = (np.convolve(row, np.ones(window))[: len(data)] for row in (kept, seen))
-    return np.where(count > 0.5, total / np.maximum(count, 1), np.nan)
+    return pd.Series(values, dtype=float).rolling(window, min_periods=1).mean().to_numpy()
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:

@@ -1,185 +1,152 @@
-"""Both Table 1s from the run store, and what happened in their runs."""
+"""Tables of scores from the run store, both Table 1s, and what happened in their runs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
 
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.experiments.recipes import METHODS, eval_settings, methods, models
-from paperlib.experiments.rows import Runs, table1_runs
+from paperlib.experiments.recipes import METHODS, eval_settings, methods
+from paperlib.experiments.rows import Runs
 from paperlib.experiments.sizes import short_name
-from paperlib.experiments.store import Run, Store
+from paperlib.experiments.store import Run
 from paperlib.files import read_json
-from paperlib.report.cells import Cell, Column, Row, Table
-from paperlib.report.marking import bold_max, cohen_marks, mark_table
+from paperlib.report.marking import bold_max, cohen_marks
 from paperlib.report.scores import (
-    AVERAGE,
     CHECKPOINT_NOTE,
     CHECKPOINTS,
-    LEVELS,
+    COHEN_NOTE,
+    PASS_NOTE,
     checkpoint_score,
     columns_of,
-    compare,
-    last_result,
     level_name,
     level_note,
-    levels_of,
-    score,
-    stored_evaluation,
 )
-from paperlib.report.tables import provenance_lines
+from paperlib.report.tables import Cell, Column, Row, Table
 from paperlib.rl.trl_settings import OVERSAMPLING
-
-__all__ = [  # the scores too: whoever makes tables needs both
-    "AVERAGE", "LEVELS", "checkpoint_score", "columns_of", "compare", "intrinsic_lines",
-    "last_result", "level_name", "levels_of", "meds_table1", "memory_r_table1", "provenance",
-    "run_summary", "score", "score_row", "stored_evaluation", "table1_runs",
-]  # fmt: skip
 
 INTRINSIC = ("exploit", "explore", "cluster_penalty")
 # Methods with a memory, and the methods they add one memory to.
 RIVALS = {"Memory-R": ("R1",), "Memory-R+": ("R1", "Memory-R"), "MEDS": ("DAPO",)}
+# Headings of what happened in a run, and the metrics that are shares.
+COUNTS = ("steps", "epochs", "updates", "groups dropped")
+SHARES = {"clip low": "clip_low", "clip high": "clip_high", "truncated": "truncated",
+          "no spread": "groups_without_spread"}  # fmt: skip
 
 
-def score_row(
-    label: str, runs: Sequence[Run], columns: Sequence[tuple[int | str, str, int]],
-    test: EvalSettings, validation: EvalSettings, group: str = "",
-) -> Row:
-    """A row of a table; ``columns`` are (level, checkpoint, k). What is not trained has its one
-    checkpoint as "last" alone."""
-    untrained = not any(run.config.max_steps for run in runs)
-    return Row(
-        label,
-        tuple(
-            None if untrained and which != "last" else Cell.from_seeds(
-                checkpoint_score(run, which, test, validation, k, level) for run in runs
-            )
-            for level, which, k in columns
-        ),
-        group,
-    )  # fmt: skip
+Head = tuple[int | str, str, int]  # of a column of scores: level, checkpoint, k of pass@k
 
 
-def _blocks(
-    paper: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None, engine: str,
-) -> dict[str, tuple[str, Runs]]:
-    """Model -> what its blocks of rows are called, and its runs. The tiny world has one model,
-    which is not named."""
-    return {
-        model: (
-            "" if model == "tiny" else f"{short_name(model)}, ",
-            table1_runs(paper, profile, preset, seeds, store, model, engine),
+def score_columns(heads: Sequence[Head], task: str) -> tuple[Column, ...]:
+    """Named by the checkpoint where there are several, else by k."""
+    several = len({which for _, which, _ in heads}) > 1
+    return tuple(
+        Column(which if several else f"pass@{k}", level_name(level, task))
+        for level, which, k in heads
+    )
+
+
+def score_rows(
+    runs: Mapping[str, Sequence[Run]], heads: Sequence[Head], test: EvalSettings,
+    validation: EvalSettings, group: str = "",
+) -> list[Row]:
+    """A row for each of ``runs``. What is not trained has its one checkpoint as "last" alone."""
+    rows = []
+    for label, of_row in runs.items():
+        trained = any(run.config.max_steps for run in of_row)
+        cells = [
+            Cell.from_seeds(checkpoint_score(r, which, test, validation, k, level) for r in of_row)
+            if trained or which == "last" else None
+            for level, which, k in heads
+        ]  # fmt: skip
+        rows.append(Row(label, tuple(cells), group))
+    return rows
+
+
+def table1(
+    paper: str, runs: Mapping[str, Runs], profile: str, preset: str, engine: str = "ours"
+) -> Table:
+    """Table 1 of a paper from its runs by model.
+
+    "memory_r": accuracy at each kind of checkpoint; of each model, rows sampled at temperature 1
+    (mean over n samples) and greedy ones. "meds": pass@1 and pass@n; of each model, rows for each
+    kind of checkpoint.
+    """
+    rows = []
+    for model, of_model in runs.items():
+        validation, test = (
+            eval_settings(paper, profile, split, model=model) for split in ("validation", "test")
         )
-        for model in models(paper, profile, chosen)
-    }
+        levels = columns_of(test.task)
+        if paper == "memory_r":
+            heads = [(level, which, 1) for level in levels for which in CHECKPOINTS]
+            greedy = eval_settings(paper, profile, "test", greedy=True, model=model)
+            blocks = {"temperature 1": (heads, test), "greedy": (heads, greedy)}
+        else:
+            blocks = {
+                "max (optimistic)" if which == "max" else which: (
+                    [(level, which, k) for level in levels for k in (1, test.samples)], test
+                )
+                for which in CHECKPOINTS
+            }
+        for name, (heads, settings) in blocks.items():
+            rows += score_rows(of_model, heads, settings, validation, _prefix(model) + name)
+    title, score, header, note, rule = {
+        "memory_r": ("Memory-R+ Table 1", "accuracy", "decoding", COHEN_NOTE, cohen_marks),
+        "meds": ("MEDS Table 1", "pass@k", "checkpoint", PASS_NOTE.format(test.samples), bold_max),
+    }[paper]
+    by = "" if engine == "ours" else f", engine {engine}"
+    return Table(
+        title=f"{title}, profile {profile}, preset {preset}{by}: {score} in percent",
+        columns=score_columns(heads, test.task),
+        rows=tuple(rows),
+        row_headers=(f"Model, {header}" if _prefix(model) else header.capitalize(), "Method"),
+        notes=(CHECKPOINT_NOTE, level_note(test.task), note),
+        footer=_footer(paper, runs, engine),
+        rule=rule,
+    )
 
 
-def _what(profile: str, preset: str, engine: str) -> str:
-    words = f"profile {profile}, preset {preset}"
-    return words if engine == "ours" else f"{words}, engine {engine}"
+def _prefix(model: str) -> str:
+    """Before what belongs to a model; the tiny world has a single one, which is not named."""
+    return "" if model == "tiny" else f"{short_name(model)}, "
 
 
-def _footer(
-    paper: str, blocks: dict[str, tuple[str, Runs]], engine: str = "ours"
-) -> tuple[str, ...]:
+def _footer(paper: str, runs: Mapping[str, Runs], engine: str) -> tuple[str, ...]:
     """What the memories did, model by model, which rows the engine refuses, and where all numbers
     come from."""
-    lines = [f"{name}{x}" for name, runs in blocks.values() for x in intrinsic_lines(runs)]
-    every = [r for _, runs in blocks.values() for of_method in runs.values() for r in of_method]
+    lines = [f"{_prefix(model)}{x}" for model, of in runs.items() for x in intrinsic_lines(of)]
     refused = [m for m in METHODS[paper] if m not in methods(paper, engine)]
     if refused:
         lines.append(f"Not in this table: {', '.join(refused)}, which engine {engine} refuses.")
+    every = [run for of in runs.values() for of_method in of.values() for run in of_method]
     return (*lines, *provenance(every))
 
 
-def memory_r_table1(
-    profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None = None, engine: str = "ours",
-) -> Table:
-    """Memory-R+ Table 1: accuracy at the last and the best checkpoint, mean and std over seeds.
-
-    Two blocks of rows a model: sampled at temperature 1 (mean over n samples) and greedy.
-    """
-    blocks = _blocks("memory_r", profile, preset, seeds, store, chosen, engine)
-    rows = []
-    for model, (name, runs) in blocks.items():
-        validation = eval_settings("memory_r", profile, "validation", model=model)
-        for greedy in (False, True):
-            test = eval_settings("memory_r", profile, "test", greedy=greedy, model=model)
-            columns = [(x, which, 1) for x in columns_of(test.task) for which in CHECKPOINTS]
-            group = f"{name}{'greedy' if greedy else 'temperature 1'}"
-            rows += [score_row(m, rs, columns, test, validation, group) for m, rs in runs.items()]
-    table = Table(
-        title=f"Memory-R+ Table 1, {_what(profile, preset, engine)}: accuracy in percent",
-        columns=tuple(Column(which, level_name(x, test.task)) for x, which, _ in columns),
-        rows=tuple(rows),
-        row_headers=("Model, decoding" if name else "Decoding", "Method"),
-        notes=(
-            CHECKPOINT_NOTE, level_note(test.task),
-            "Bold: best, and all within Cohen's d < 0.5 of it; underline: second, where one cell "
-            "is bold. Mean and standard deviation (ddof 1) over seeds.",
-        ),
-        footer=_footer("memory_r", blocks, engine),
-    )
-    return mark_table(table, cohen_marks)
-
-
-def meds_table1(
-    profile: str, preset: str, seeds: Sequence[int], store: Store,
-    chosen: Sequence[str] | str | None = None, engine: str = "ours",
-) -> Table:
-    """MEDS Table 1: pass@1 and pass@n per level and on average, mean and std over seeds."""
-    blocks = _blocks("meds", profile, preset, seeds, store, chosen, engine)
-    names = {"last": "last", "best": "best", "max": "max (optimistic)"}
-    rows = []
-    for model, (name, runs) in blocks.items():
-        validation, test = (
-            eval_settings("meds", profile, split, model=model) for split in ("validation", "test")
-        )
-        columns = [(level, k) for level in columns_of(test.task) for k in (1, test.samples)]
-        for which in CHECKPOINTS:
-            cells = [(level, which, k) for level, k in columns]
-            group = f"{name}{names[which]}"
-            rows += [score_row(m, rs, cells, test, validation, group) for m, rs in runs.items()]
-    table = Table(
-        title=f"MEDS Table 1, {_what(profile, preset, engine)}: pass@k in percent",
-        columns=tuple(Column(f"pass@{k}", level_name(level, test.task)) for level, k in columns),
-        rows=tuple(rows),
-        row_headers=("Model, checkpoint" if name else "Checkpoint", "Method"),
-        notes=(
-            CHECKPOINT_NOTE, level_note(test.task),
-            f"pass@k: unbiased estimate from n = {test.samples} samples per problem at temperature "
-            "1, averaged over problems. Bold: best mean; underline: second. Mean and standard "
-            "deviation (ddof 1) over seeds.",
-        ),
-        footer=_footer("meds", blocks, engine),
-    )
-    return mark_table(table, bold_max)
-
-
 def provenance(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Footer lines for the complete runs among ``runs``."""
+    """Footer: commits, machines and configs of the complete runs among ``runs``; which of them TRL
+    trained, and what it does approximately."""
     complete = [run for run in runs if run.status() == "complete"]
+    if not complete:
+        return ("No run stands behind this table yet.",)
     records = [read_json(run.folder / "environment.json") for run in complete]
+    commits = sorted({r["commit"][:10] for r in records if r["commit"]})
+    dirty = " with uncommitted changes" if any(r["dirty"] for r in records) else ""
     machines = {
         f"{r['machine']['cpu']}, {r['machine']['cores']} cores, device {r['machine']['device']}"
         for r in records
     }
+    hashes = sorted({run.config.hash for run in complete})
     return (
-        *provenance_lines(
-            [r["commit"] for r in records if r["commit"]],
-            "; ".join(sorted(machines)),
-            [run.config.hash for run in complete],
-            any(r["dirty"] for r in records),
-        ),
+        f"Commit: {', '.join(commits) or 'unknown'}{dirty}",
+        f"Machine: {'; '.join(sorted(machines))}",
+        f"{len(hashes)} runs, config hashes: {', '.join(hashes)}",
         *_engine_lines(complete),
     )
 
 
 def _engine_lines(runs: Sequence[Run]) -> tuple[str, ...]:
-    """Footer: which of the runs TRL trained, and what it does approximately."""
     of_trl = [run for run in runs if run.config.engine == "trl"]
     drawn_once = sorted({r.config.method for r in of_trl if r.config.dynamic_sampling})
     lines = [f"Engine: TRL in {len(of_trl)} of {len(runs)} runs."] if of_trl else []
@@ -192,7 +159,7 @@ def _engine_lines(runs: Sequence[Run]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def intrinsic_lines(runs: dict[str, list[Run]]) -> tuple[str, ...]:
+def intrinsic_lines(runs: Runs) -> list[str]:
     """Footer: did the memories act, and did they change what was learned?
 
     For each intrinsic term, the share of steps in which it is not 0 for some rollout, the lowest
@@ -201,72 +168,52 @@ def intrinsic_lines(runs: dict[str, list[Run]]) -> tuple[str, ...]:
     """
     lines = []
     for method, rivals in RIVALS.items():
-        done = [r for r in runs.get(method, []) if r.status() == "complete"]
-        if not done:
-            continue
-        for term in done[0].config.terms:
-            if term.name in INTRINSIC:
-                acted = [(r.metrics()[f"reward_nonzero/{term.name}"] > 0).mean() for r in done]
-                lines.append(
-                    f"{method}: {term.name} is not 0 for some rollouts in at least "
-                    f"{100 * min(acted):.0f} % of the steps of every seed."
-                )
-        pairs = [
-            (run, other)
-            for rival in rivals
-            for run, other in zip(runs[method], runs[rival], strict=True)
-            if run.status() == other.status() == "complete"
-        ]
-        differ = sum(_final_weights(a) != _final_weights(b) for a, b in pairs)
-        lines.append(
-            f"{method}: final weights differ from {' and '.join(rivals)} in {differ} of "
-            f"{len(pairs)} pairs of equal seed."
-        )
-    return tuple(lines)
+        done = [run for run in runs.get(method, []) if run.status() == "complete"]
+        terms = [term.name for term in done[0].config.terms] if done else []
+        for term in (term for term in terms if term in INTRINSIC):
+            acted = min((run.metrics()[f"reward_nonzero/{term}"] > 0).mean() for run in done)
+            lines.append(
+                f"{method}: {term} is not 0 for some rollouts in at least {100 * acted:.0f} % of "
+                "the steps of every seed."
+            )
+        if done:
+            differ = [
+                _final_weights(run) != _final_weights(other)
+                for rival in rivals
+                for run, other in zip(runs[method], runs[rival], strict=True)
+                if run.status() == other.status() == "complete"
+            ]
+            lines.append(
+                f"{method}: final weights differ from {' and '.join(rivals)} in {sum(differ)} of "
+                f"{len(differ)} pairs of equal seed."
+            )
+    return lines
 
 
 def _final_weights(run: Run) -> bytes:
     return (run.checkpoints()[-1][1] / "model.safetensors").read_bytes()
 
 
-def run_summary(runs: dict[str, list[Run]]) -> Table:
-    """What happened in training, per method: did clipping, resampling and every term act?
-
-    Means over steps, then mean and std over seeds; in percent unless the column says otherwise.
-    """
+def run_summary(runs: Runs, name: str = "Table 1") -> Table:
+    """What happened in training, per method: did clipping, resampling and every term act?"""
     trained = {m: [r for r in rs if r.config.max_steps] for m, rs in runs.items() if m != "Base"}
-    frames = {m: [r.metrics() for r in rs if r.status() == "complete"] for m, rs in trained.items()}
-    terms = sorted({
-        c for fs in frames.values() for f in fs for c in f if c.startswith("reward_nonzero/")
-    })
-    plain = {
-        "clip low": "clip_low", "clip high": "clip_high", "truncated": "truncated",
-        "no spread": "groups_without_spread", **{f"{t.split('/')[1]} ≠ 0": t for t in terms},
+    found = {
+        method: [_what_happened(run.metrics()) for run in of_method if run.status() == "complete"]
+        for method, of_method in trained.items()
     }
-    columns = ["steps", "epochs", "updates", "groups dropped", *plain]
+    terms = {head for of_method in found.values() for one in of_method for head in one}
+    heads = [*COUNTS, *SHARES, *sorted(terms - {*COUNTS, *SHARES})]
 
-    def numbers(frame: Any) -> list[float | None]:
-        dropped = 100 * frame["groups_dropped"].sum() / frame["groups_drawn"].sum()
-        means = [100 * frame[c].mean() if c in frame else None for c in plain.values()]
-        last = frame.iloc[-1]
-        return [float(last["step"]), float(last["epoch"]), float(frame["updates"].sum()),
-                float(dropped), *means]
+    def cell(method: str, head: str) -> Cell | None:
+        values = [one.get(head) for one in found[method]]
+        if values and not any(head in one for one in found[method]):
+            return None  # not a term of this method
+        return Cell.from_seeds([*values, *[None] * (len(trained[method]) - len(values))])
 
-    rows = []
-    for method, of_method in frames.items():
-        values = [numbers(frame) for frame in of_method]
-        expected = len(trained[method])
-        cells: list[Cell | None] = []
-        for column in range(len(columns)):
-            seen = [v[column] for v in values]
-            absent = bool(seen) and all(value is None for value in seen)  # not a term of this one
-            missing = [None] * (expected - len(seen))
-            cells.append(None if absent else Cell.from_seeds([*seen, *missing]))
-        rows.append(Row(method, tuple(cells)))
     return Table(
-        title="What happened in the runs of Table 1",
-        columns=tuple(Column(name) for name in columns),
-        rows=tuple(rows),
+        title=f"What happened in the runs of {name}",
+        columns=tuple(map(Column, heads)),
+        rows=tuple(Row(method, tuple(cell(method, head) for head in heads)) for method in found),
         decimals=2,
         notes=(
             "Means over steps in percent (steps, epochs and updates are counts). clip: share of "
@@ -276,3 +223,16 @@ def run_summary(runs: dict[str, list[Run]]) -> Table:
         ),
         footer=provenance([r for rs in trained.values() for r in rs]),
     )
+
+
+def _what_happened(metrics: pd.DataFrame) -> dict[str, float]:
+    """Of one run, by heading; shares are means over steps in percent."""
+    counts = (
+        metrics["step"].iloc[-1], metrics["epoch"].iloc[-1], metrics["updates"].sum(),
+        100 * metrics["groups_dropped"].sum() / metrics["groups_drawn"].sum(),
+    )  # fmt: skip
+    terms = {c: f"{c.split('/')[1]} ≠ 0" for c in metrics if c.startswith("reward_nonzero/")}
+    shares = {name: head for head, name in SHARES.items() if name in metrics} | terms
+    means = {head: 100 * metrics[name].mean() for name, head in shares.items()}
+    found = dict(zip(COUNTS, counts, strict=True)) | means
+    return {head: float(value) for head, value in found.items()}

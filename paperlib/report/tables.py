@@ -1,45 +1,250 @@
-"""Tables on disk (Markdown, CSV, LaTeX) and the lines that say where their numbers come from."""
+"""Tables of cells over seeds, and how they are written: Markdown, LaTeX and tidy CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-from paperlib.files import write_texts
-from paperlib.report.cells import Cell, Column, Printed, Row, Table
-from paperlib.report.marking import bold_max, cohen_marks, count_wins, mark_table
-from paperlib.report.published import published_table
-from paperlib.report.render import to_csv, to_latex, to_markdown
+import pandas as pd
 
-__all__ = [
-    "Cell", "Column", "Printed", "Row", "Table", "bold_max", "cohen_marks", "count_wins",
-    "mark_table", "provenance_lines", "published_table", "to_markdown", "write_table",
-]  # fmt: skip
+from paperlib.errors import UserError
+from paperlib.files import write_texts
+from paperlib.markdown import escape_markdown
+from paperlib.report.marking import Rule
+from paperlib.report.texts import escape_latex, pipes
+
+MISSING = "missing"
+IMPOSSIBLE = "not applicable"  # such as Base at its "best" checkpoint
+TIDY = ["row_group", "row", "column_group", "column", "status", "mean", "std", "n", "expected",
+        "values", "mark"]  # fmt: skip
+WIDE = 80  # characters of numbers in one row of Markdown, from which on a page breaks them
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measured cell: a value per seed in the unit of its column, None if nothing was measured.
+
+    ``expected`` is the number of seeds that the table promises.
+    """
+
+    values: tuple[float, ...] | None
+    expected: int | None = None
+
+    def __post_init__(self) -> None:
+        bad = [v for v in self.values or () if not math.isfinite(v)]
+        if bad:
+            raise UserError(f"a table cell holds {bad[0]}; values are finite, or None if missing")
+
+    @classmethod
+    def from_seeds(cls, values: Iterable[float | None]) -> Cell:
+        """From one entry per promised seed, None for a seed without a result."""
+        entries = list(values)
+        return cls(tuple(v for v in entries if v is not None) or None, expected=len(entries))
+
+    @property
+    def status(self) -> str:
+        return "measured" if self.values else MISSING
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def std(self) -> float | None:
+        """Standard deviation over seeds with ddof 1; None for fewer than two values."""
+        return statistics.stdev(self.values) if self.values and len(self.values) > 1 else None
+
+    def text(self, decimals: int) -> str:
+        """"33.7 ± 2.5", "33.7", "33.7 ± 2.5 (2 of 3)" or "missing"."""
+        if not self.values:
+            return MISSING
+        partial = self.expected is not None and len(self.values) < self.expected
+        seeds = f" ({len(self.values)} of {self.expected})" if partial else ""
+        return _number(self.mean, self.std, decimals) + seeds
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A cell as a paper prints it: mean and perhaps std, without the values behind them."""
+
+    mean: float
+    std: float | None = None
+    read_off: bool = False  # read off a figure by others, less certain; shown with a dagger
+
+    @property
+    def status(self) -> str:
+        return "read off a figure" if self.read_off else "printed"
+
+    def text(self, decimals: int) -> str:
+        return _number(self.mean, self.std, decimals) + ("†" if self.read_off else "")
+
+
+def _number(mean: float, std: float | None, decimals: int) -> str:
+    return f"{mean:.{decimals}f}" + ("" if std is None else f" ± {std:.{decimals}f}")
+
+
+@dataclass(frozen=True)
+class Column:
+    """``group`` spans the neighbouring columns that share it, e.g. "Level 1" over last and best."""
+
+    name: str
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """``cells`` in the order of the columns; None is a cell that cannot exist, shown as a dash.
+
+    ``group`` (such as the model) is the set of rows within which cells compete for marks.
+    """
+
+    label: str
+    cells: tuple[Cell | Printed | None, ...]
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()  # how to read it
+    footer: tuple[str, ...] = ()  # where it comes from
+    row_headers: tuple[str, str] = ("Model", "Method")  # of Row.group and Row.label
+    decimals: int = 1
+    rule: Rule | None = None  # marks a column within a group of rows; without, nothing is marked
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row.cells) != len(self.columns):
+                raise UserError(
+                    f"table {self.title!r}, row {row.label!r}: {len(row.cells)} cells for "
+                    f"{len(self.columns)} columns"
+                )
+
+    @property
+    def heads(self) -> list[str]:
+        """Of the columns of labels; groups have one only where there are any."""
+        return list(self.row_headers[0 if any(row.group for row in self.rows) else 1 :])
+
+    def frame(self) -> pd.DataFrame:
+        """A line per cell, row by row: where it stands, its values, its ``mark`` and ``text``."""
+        cells = [
+            (row.group, row.label, column.group, column.name, *_of_cell(cell, self.decimals))
+            for row in self.rows
+            for column, cell in zip(self.columns, row.cells, strict=True)
+        ]
+        data = pd.DataFrame(cells, columns=[*TIDY[:-1], "text"], dtype=object)
+        data["mark"] = ""
+        competing = data[data["status"] != IMPOSSIBLE]
+        for _, cells in competing.groupby(["row_group", "column_group", "column"]):
+            # beside a missing cell nobody knows who would have won
+            if self.rule and cells["mean"].notna().all():
+                pairs = list(zip(cells["mean"], cells["std"], strict=True))
+                data.loc[cells.index, "mark"] = self.rule(pairs)
+        return data
+
+
+def _of_cell(cell: Cell | Printed | None, decimals: int) -> tuple[object, ...]:
+    """From "status" to "text"."""
+    if cell is None:
+        return IMPOSSIBLE, None, None, None, None, None, "–"
+    seeds: tuple[object, ...] = (None, None, None)
+    if isinstance(cell, Cell):
+        values = " ".join(map(str, cell.values or ()))
+        seeds = len(cell.values or ()), cell.expected, values
+    return cell.status, cell.mean, cell.std, *seeds, cell.text(decimals)
+
+
+# --- on paper -------------------------------------------------------------------------------
+
+MARKDOWN = {"": "{}", "bold": "**{}**", "underline": "<ins>{}</ins>"}  # GitHub and Jupyter keep ins
+LATEX = {"": "{}", "bold": r"\textbf{{{}}}", "underline": r"\underline{{{}}}"}
 
 
 def write_table(table: Table, folder: Path, stem: str) -> list[Path]:
-    """Write ``<stem>.md``, ``<stem>.csv`` and ``<stem>.tex`` into ``folder`` (made if needed).
-
-    Each file is written under a temporary name and renamed, so that a reader never meets half a
-    table; all three are written before the first is renamed.
-    """
-    texts = {".md": to_markdown(table), ".csv": to_csv(table), ".tex": to_latex(table, stem)}
+    """Write ``<stem>.md``, ``.csv`` (tidy, at full precision) and ``.tex`` into ``folder``, all or
+    none of them."""
+    csv = table.frame().to_csv(columns=TIDY, index=False, lineterminator="\n")
+    texts = {".md": to_markdown(table), ".csv": csv, ".tex": to_latex(table, stem)}
     return write_texts(folder, stem, texts)
 
 
-def provenance_lines(
-    commits: Iterable[str], machine: str, config_hashes: Iterable[str], dirty: bool
-) -> tuple[str, ...]:
-    """Footer: the commits and configs of the runs behind a table, and the machine.
+def _lines(table: Table, looks: dict[str, str], escape: Callable[[str], str]) -> list[list[str]]:
+    """Each row as its labels, a group's in its first row only, and its cells."""
+    data = table.frame()
+    cells = [looks[m].format(escape(t)) for t, m in zip(data["text"], data["mark"], strict=True)]
+    width, lines, previous = len(table.columns), [], None
+    for i, row in enumerate(table.rows):
+        labels = ["" if row.group == previous else row.group, row.label][-len(table.heads) :]
+        lines.append([*map(escape, labels), *cells[i * width : (i + 1) * width]])
+        previous = row.group
+    return lines
 
-    ``dirty``: some run was made with uncommitted changes.
+
+def to_markdown(table: Table) -> str:
+    """Title, pipe table, notes; what it comes from is folded.
+
+    A table too wide for a page whose groups of columns are alike ("last" and "best" of each level)
+    becomes one table for each of the names.
     """
-    hashes = sorted(set(config_hashes))
-    if not hashes:
-        return ("No run stands behind this table yet.",)
-    commit = ", ".join(c[:10] for c in sorted(set(commits))) or "unknown"
-    return (
-        f"Commit: {commit}{' with uncommitted changes' if dirty else ''}",
-        f"Machine: {machine}",
-        f"{len(hashes)} runs, config hashes: {', '.join(hashes)}",
-    )
+
+    def whole(text: str) -> str:  # a number and its spread stay on one line
+        return escape_markdown(text).replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+    first, lines = len(table.heads), _lines(table, MARKDOWN, whole)
+    out = [f"**{escape_markdown(table.title)}**"]
+    for name, places in _blocks(table).items():
+        columns = [table.columns[i] for i in places]
+        full = [": ".join(filter(None, (c.group, c.name))) for c in columns]
+        heads = table.heads + ([c.group for c in columns] if name else full)
+        out += ["", f"{escape_markdown(name)}:"] if name else []
+        out += ["", pipes(map(escape_markdown, heads))]
+        out.append(pipes(["---"] * first + ["---:"] * len(places)))
+        out += [pipes(line[:first] + [line[first + i] for i in places]) for line in lines]
+    out += ["", *(f"- {escape_markdown(line)}" for line in table.notes)] if table.notes else []
+    if table.footer:
+        out += ["", "<details><summary>Where these numbers come from</summary>", ""]
+        out += [*(f"- {escape_markdown(line)}" for line in table.footer), "", "</details>"]
+    return "\n".join(out) + "\n"
+
+
+def _blocks(table: Table) -> dict[str, list[int]]:
+    """The columns of each block of :func:`to_markdown`; under "" if one holds them all."""
+    places: dict[str, list[int]] = {}
+    for i, column in enumerate(table.columns):
+        places.setdefault(column.name, []).append(i)
+    groups = [[table.columns[i].group for i in of_name] for of_name in places.values()]
+    texts = table.frame().assign(size=lambda data: data["text"].str.len())
+    size = texts.groupby(["column_group", "column"])["size"].max().sum()
+    alike = all(len(of_name) > 1 and of_name == groups[0] for of_name in groups)
+    return places if alike and size > WIDE else {"": list(range(len(table.columns)))}
+
+
+def to_latex(table: Table, label: str) -> str:
+    """A ``table`` for booktabs with ``\\label{tab:<label>}``; what it comes from in comments."""
+    first = len(table.heads)
+    groups, rules, start = [""] * first, "", first + 1
+    for name, columns in groupby(table.columns, key=lambda column: column.group):
+        end = start + len(list(columns)) - 1
+        groups.append(f"\\multicolumn{{{end - start + 1}}}{{c}}{{{escape_latex(name)}}}")
+        rules += f"\\cmidrule(lr){{{start}-{end}}}" if name else ""
+        start = end + 1
+    out = [
+        "% needs \\usepackage{booktabs}", "\\begin{table}[t]", "\\centering",
+        f"\\caption{{{escape_latex(table.title)}}}", f"\\label{{tab:{label}}}",
+        f"\\begin{{tabular}}{{{'l' * first}{'r' * len(table.columns)}}}", "\\toprule",
+        *([" & ".join(groups) + " \\\\", rules] if rules else []),
+        " & ".join(map(escape_latex, table.heads + [c.name for c in table.columns])) + " \\\\",
+    ]  # fmt: skip
+    for i, line in enumerate(_lines(table, LATEX, escape_latex)):
+        out += ["\\midrule"] if i == 0 or (first > 1 and line[0]) else []
+        out.append(" & ".join(line) + " \\\\")
+    out += ["\\bottomrule", "\\end{tabular}"]
+    out += [f"\\par\\footnotesize {escape_latex(line)}" for line in table.notes]
+    out += ["\\end{table}", *(f"% {' '.join(line.split())}" for line in table.footer)]
+    return "\n".join(out) + "\n"

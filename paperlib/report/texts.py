@@ -1,12 +1,38 @@
-"""Tables of texts, such as what a model wrote, that show exactly these texts and no markup."""
+"""Texts of others, such as what a model wrote, that tables show as they are and not as markup."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 
 import pandas as pd
 
 from paperlib.markdown import escape_markdown
+
+_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "[": "{[}",  # after the end of a row it would open an option
+    "±": r"$\pm$", "†": r"$\dagger$", "–": "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+})  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    """One line of LaTeX that shows exactly ``text``."""
+    return " ".join(text.split()).translate(_LATEX)
+
+
+def pipes(fields: Iterable[str]) -> str:
+    """A row of a Markdown table; the fields are Markdown."""
+    return "| " + " | ".join(fields) + " |"
+
+
+def pipe_table(frame: pd.DataFrame) -> str:
+    """A table of strings in Markdown; a text is one line."""
+    rows = [list(frame), ["---"] * frame.shape[1]]
+    rows += [map(escape_markdown, map(str, row)) for row in frame.itertuples(index=False)]
+    return "".join(pipes(row) + "\n" for row in rows)
 
 
 def html_table(frame: pd.DataFrame) -> str:
@@ -18,10 +44,3 @@ def html_table(frame: pd.DataFrame) -> str:
         for row in frame.itertuples(index=False)
     )
     return f"<table>\n<tr>{head}</tr>\n{body}</table>"
-
-
-def pipe_table(frame: pd.DataFrame) -> str:
-    """A table in Markdown; a text is one line."""
-    rows = [list(frame), ["---"] * frame.shape[1]]
-    rows += [[escape_markdown(str(text)) for text in row] for row in frame.itertuples(index=False)]
-    return "".join("| " + " | ".join(row) + " |\n" for row in rows)

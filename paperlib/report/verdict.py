@@ -27,24 +27,16 @@ class Difference:
         def number(value: float) -> str:
             return f"{value:+.{self.decimals}f}"
 
-        unit = f" {self.unit}" if self.unit else ""
-        if self.low is None or self.high is None:
-            return f"{self.what}: {number(self.mean)}{unit} (one seed, no interval)"
-        return (
-            f"{self.what}: {number(self.mean)}{unit} "
-            f"[{number(self.low)}, {number(self.high)}] (95 %, {self.seeds} seeds)"
-        )
+        text = f"{self.what}: {number(self.mean)}{' ' if self.unit else ''}{self.unit}"
+        if self.low is None:
+            return f"{text} (one seed, no interval)"
+        return f"{text} [{number(self.low)}, {number(self.high)}] (95 %, {self.seeds} seeds)"
 
     @property
     def verdict(self) -> str:
-        """``higher``, ``lower`` or ``cannot be told``: whether the interval excludes 0.
-
-        Seeds that happen to differ by one and the same amount have an interval without width; it
-        says nothing of other seeds.
-        """
-        if self.low is None or self.high is None or self.low <= 0 <= self.high:
-            return "cannot be told"
-        if self.high - self.low < 1e-9:
+        """``higher``, ``lower`` or ``cannot be told``: whether the interval excludes 0. One without
+        width, of seeds that happen to differ by the same amount, says nothing of other seeds."""
+        if self.low is None or self.low <= 0 <= self.high or self.high - self.low < 1e-9:
             return "cannot be told"
         return "higher" if self.low > 0 else "lower"
 
@@ -53,17 +45,8 @@ def difference(
     what: str, method: Sequence[float | None], rival: Sequence[float | None], *,
     unit: str = "points", decimals: int = 1,
 ) -> Difference | None:
-    """Compare two methods seed by seed; a rival with a single value (Base) stands for all seeds.
-
-    Args:
-        method, rival: one value per seed, in ``unit``, in the same order of seeds; None = missing.
-
-    Returns:
-        None if no seed has both values.
-
-    Raises:
-        UserError: different numbers of seeds.
-    """
+    """``method - rival`` of one value per seed each, None where it is missing; None if no seed has
+    both. A rival with a single value (Base) stands for all seeds."""
     rivals = list(rival) * len(method) if len(rival) == 1 else list(rival)
     if len(rivals) != len(method):
         raise UserError(f"{what}: {len(method)} seeds against {len(rivals)}; give the same seeds")
