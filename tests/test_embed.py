@@ -42,5 +42,5 @@ def test_committed_notebooks_show_the_committed_artefacts(tmp_path):
 def test_readme_glossary_is_the_loops():
     from paperlib.rl.logs import GLOSSARY
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = (ROOT / "paperlib" / "rl" / "README.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` | {meaning} |" in readme for name, meaning in GLOSSARY.items())
