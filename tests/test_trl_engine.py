@@ -522,7 +522,7 @@ def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path, monkeypatc
 
 @NEEDS_TINY
 def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(trl_trainer, "grade_all", lambda texts, golds: [False] * len(texts))
+    monkeypatch.setattr(trl_trainer, "grade_all", lambda texts, *_, **__: [False] * len(texts))
     config = smoke("DAPO", max_empty_steps=2, max_completion_length=8, save_steps=4)
     trl_engine.train(config, tmp_path, device="cpu", progress=False)
     done = read_json(tmp_path / "complete.json")
