@@ -17,7 +17,8 @@ from paperlib.methods.rollouts import Rollouts, call_term
 from paperlib.rl.layer_logits import answer_token
 from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
-from paperlib.rl.trl_rewards import as_reward_function, layer_logits_of
+from paperlib.rl.trl_layers import layer_logits_of
+from paperlib.rl.trl_rewards import as_reward_function
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
 from paperlib.tasks.tiny import MODEL_DIR

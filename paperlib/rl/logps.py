@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
@@ -19,10 +20,7 @@ def micro_batches(
 
     Rows of a prompt stay together, since their prompt is computed once, and prompts with long
     completions come first, so that a batch that does not fit into memory fails at once. A row
-    longer than the budget stands alone.
-
-    Returns:
-        Lists of row indices; every index once.
+    longer than the budget stands alone. Returns lists of row indices; every index once.
     """
     prompts = [tuple(p) for p in prompt_ids]
     longest: dict[tuple[int, ...], int] = {}
@@ -73,18 +71,13 @@ def completion_logps(
     Returns:
         ``logps`` with gradient, ``entropy`` (nats, whole distribution, detached) and ``mask``
         (bool), each ``[B, T]`` with ``T`` the longest completion; float32, 0 outside the mask.
-
-    Raises:
-        UserError: an empty prompt.
     """
     if not all(prompt_ids):
         raise UserError(f"prompt {[bool(p) for p in prompt_ids].index(False)} has no tokens")
     device = model.device
     completions = torch.tensor([len(c) for c in completion_ids], device=device)
-    width = max(map(len, completion_ids))
-    targets = _pad(completion_ids, width).to(device)
-    offsets = torch.arange(width, device=device)
-    mask = offsets < completions[:, None]
+    targets = _pad(completion_ids).to(device)
+    mask = torch.arange(targets.shape[1], device=device) < completions[:, None]
     row, offset = mask.nonzero(as_tuple=True)
     forward = _shared_prompts if _can_share(model) else _whole_rows
     predictors = forward(model, prompt_ids, completion_ids, targets, mask)[row, offset]
@@ -113,8 +106,8 @@ def _can_share(model: PreTrainedModel) -> bool:
 def _whole_rows(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     """Hidden states ``[B, T, hidden]`` that predict the completion tokens: prompt and completion
     of each row in one sequence. Padded on the right, which no real token sees."""
-    rows = [(p + c)[:-1] for p, c in zip(prompt_ids, completion_ids, strict=True)]
-    input_ids = _pad(rows, max(1, max(map(len, rows)))).to(targets.device)
+    input_ids = _pad([p + c[:-1] for p, c in zip(prompt_ids, completion_ids, strict=True)])
+    input_ids = input_ids.to(targets.device)
     hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
     starts = torch.tensor([len(p) - 1 for p in prompt_ids], device=targets.device)
     index = (starts[:, None] + torch.arange(targets.shape[1], device=targets.device)).clamp(
@@ -175,24 +168,16 @@ def _score(
     return logps.gather(-1, wanted[:, None])[:, 0], entropy
 
 
-def _pad(rows: list[list[int]], width: int) -> Tensor:
+def _pad(rows: list[list[int]]) -> Tensor:
     """Rows padded on the right with token 0, which no real token ever sees."""
-    out = torch.zeros(len(rows), width, dtype=torch.long)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return out
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
 
 
 @torch.no_grad()
 def check_head(model: PreTrainedModel) -> None:
-    """Check that the model's logits are its unembedding applied to its decoder's output, scaled
-    and capped as :func:`~paperlib.rl.policy.scale_logits` does it.
-
-    :func:`completion_logps` relies on it; anything else would break it silently.
-
-    Raises:
-        UserError: they differ; names the model class and the largest difference.
-    """
+    """Refuse a model whose logits are not its unembedding applied to its decoder's output, scaled
+    and capped as :func:`~paperlib.rl.policy.scale_logits` does it: :func:`completion_logps` relies
+    on that, and anything else would break it silently."""
     if model.base_model is model or model.get_output_embeddings() is None:
         raise UserError(
             f"{type(model).__name__} does not name its decoder (base_model) and unembedding; "

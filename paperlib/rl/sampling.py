@@ -59,9 +59,6 @@ def sample_groups(
         eos_token_ids: any of them ends a completion.
         layer_logits: "normed" or "raw" also records every sampled token's logit at every layer
             (:mod:`paperlib.rl.layer_logits`), without any further forward pass.
-
-    Raises:
-        UserError: an empty prompt, a setting out of its range, or logits that are not finite.
     """
     if not prompt_ids or not all(prompt_ids):
         raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
@@ -130,14 +127,10 @@ def _prefill(
     model: PreTrainedModel, prompt_ids: list[list[int]], group: Tensor, pad_token_id: int,
     trace: LayerTrace | None,
 ) -> tuple[Cache, Tensor, Tensor]:
-    """Run each prompt once, padded on the left, and repeat the outcome over its ``group``.
+    """Run each prompt once, padded on the left, and repeat the outcome over its rows.
 
-    Args:
-        group: ``[rows]``, the prompt of each row.
-
-    Returns:
-        The cache with ``rows`` rows, the attention mask ``[rows, width]`` of the padded
-        prompts, and the logits ``[rows, vocabulary]`` of the first completion token.
+    ``group`` ``[rows]`` is the prompt of each row. Returns the cache, the attention mask ``[rows,
+    width]`` of the padded prompts, and logits ``[rows, vocabulary]`` of the first new token.
     """
     input_ids, attention_mask, position_ids = left_padded(prompt_ids, pad_token_id, model.device)
     cache = Cache(layer_class_to_replicate=BlockLayer)
@@ -161,10 +154,9 @@ def _decode(
     """One token per step for every row of the batch, until all rows have ended; ``uniform`` gives
     a step's random numbers ``[rows]``.
 
-    Returns:
-        ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first ``lengths``
-        ``[rows]`` of a row count, ``ended`` ``[rows]`` bool: by an end token, and the layer
-        logits ``[rows, layers]`` of each step, if traced.
+    Returns ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first
+    ``lengths`` ``[rows]`` of a row count, ``ended`` ``[rows]`` bool: by an end token, and the layer
+    logits ``[rows, layers]`` of each step, if traced.
     """
     device, rows = logits.device, len(logits)
     eos = torch.tensor(sorted(eos_token_ids), device=device)
@@ -215,20 +207,16 @@ def _decode(
 
 
 def _prepared_mask(attention_mask: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """What SDPA makes of ``[rows, width]`` for one query, made once instead of at every token.
-
-    None where nothing is padded, as transformers has it.
-    """
+    """What SDPA makes of ``[rows, width]`` for one query, made once instead of at every token;
+    None where nothing is padded, as transformers has it."""
     return None if attention_mask.all() else as_numbers(attention_mask.bool()[:, None, None], dtype)
 
 
 def _pick(
     logits: Tensor, temperature: float, top_p: float, uniform: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``[rows, vocabulary]`` logits and ``[rows]`` uniform numbers -> tokens and logps ``[rows]``.
-
-    The token is the first whose cumulative probability exceeds the uniform number.
-    """
+    """``[rows, vocabulary]`` logits and ``[rows]`` uniform numbers -> tokens and logps ``[rows]``:
+    the first token whose cumulative probability exceeds the uniform number."""
     logits = logits.float()
     if temperature == 0:
         logps = torch.log_softmax(logits, -1)
