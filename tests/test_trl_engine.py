@@ -28,7 +28,14 @@ from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.policy import load_policy
 from paperlib.rl.train import train as train_ours
 from paperlib.rl.trl_batches import deal, keep_groups
-from paperlib.rl.trl_settings import LAUNCH_DIR, OVERSAMPLING, grpo_settings, machine_settings
+from paperlib.rl.trl_settings import (
+    FIXED,
+    LAUNCH_DIR,
+    OVERSAMPLING,
+    SAME,
+    grpo_settings,
+    machine_settings,
+)
 from paperlib.rl.trl_trainer import OVERRIDDEN, TermsTrainer
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt
@@ -62,12 +69,7 @@ def test_every_algorithmic_field_comes_from_the_config(tmp_path, name, preset):
     config = replace(recipe(paper, name, "paper", 3, preset), engine="trl", precision="fp32",
                      mask_truncated_completions=name == "GRPO", top_p=0.9)  # fmt: skip
     args = grpo_config(config, tmp_path)
-    same = [
-        "num_generations", "max_completion_length", "temperature", "top_p", "loss_type", "epsilon",
-        "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "lr_scheduler_type",
-        "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
-    ]  # fmt: skip
-    for field in same:
+    for field in SAME:
         assert getattr(args, field) == getattr(config, field), field
     assert args.delta == config.dual_clip
     assert args.scale_rewards == ("group" if config.scale_rewards else "none")
@@ -83,18 +85,7 @@ def test_every_algorithmic_field_comes_from_the_config(tmp_path, name, preset):
     assert args.save_steps == config.save_steps * config.mini_batches
     width = config.max_prompt_length + config.max_completion_length
     assert args.per_device_train_batch_size * width <= max(config.micro_batch_tokens, width)
-    # what our loop does not have is off
-    off = {
-        "num_iterations": 1, "top_k": 0, "min_p": None, "repetition_penalty": 1.0,
-        "use_bias_correction_kl": False, "importance_sampling_level": "token",
-        "multi_objective_aggregation": "sum_then_normalize", "reward_weights": None,
-        "top_entropy_quantile": 1.0, "entropy_coef": 0.0, "use_adaptive_entropy": False,
-        "off_policy_mask_threshold": None, "sync_ref_model": False, "router_aux_loss_coef": 0.0,
-        "vllm_importance_sampling_correction": False, "shuffle_dataset": False, "fp16": False,
-        "use_transformers_continuous_batching": False, "cast_lm_head_to_fp32": False,
-    }  # fmt: skip
-    for field, value in off.items():
-        assert getattr(args, field) == value, field
+    assert all(getattr(args, name) == value for name, value in FIXED.items())
 
 
 # GRPOConfig's own fields that change no result as they are used here

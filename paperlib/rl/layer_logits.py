@@ -82,8 +82,8 @@ class LayerTrace:
         return scale_logits(self._model, logits).float()
 
     def check(self, logits: Tensor) -> None:
-        """Raise UserError unless the last layer gives ``[rows, vocabulary]``, the model's own
-        logits, as it does wherever the final norm sees the last layer's output alone."""
+        """Refuse a model unless the last layer gives ``[rows, vocabulary]``, its own logits, as it
+        does wherever the final norm sees the last layer's output alone."""
         own, tokens = logits.max(-1)
         last = self.logits(tokens)[:, -1]
         if last.shape != own.shape or not torch.allclose(

@@ -62,11 +62,6 @@ def sample_groups(
     """
     if not prompt_ids or not all(prompt_ids):
         raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
-    if min(num_generations, max_completion_length) < 1 or temperature < 0 or not 0 < top_p <= 1:
-        raise UserError(
-            f"num_generations {num_generations} and max_completion_length {max_completion_length} "
-            f"must be at least 1, temperature {temperature} 0 or more, and top_p {top_p} in (0, 1]"
-        )
     total = len(prompt_ids) * num_generations
     at_once = rows_at_once(
         total, max(map(len, prompt_ids)) + max_completion_length, token_bytes(model),
