@@ -10,7 +10,7 @@ from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
 from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
-from paperlib.rl.policy import scale_logits
+from paperlib.rl.policy import in_eval_mode, scale_logits
 
 
 def micro_batches(
@@ -126,16 +126,14 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     place = {prompt: i for i, prompt in enumerate(distinct)}
     of_row = torch.tensor([place[tuple(p)] for p in prompt_ids], device=device)
     ids, real, positions = left_padded([list(p) for p in distinct], 0, device)
-    prompt_cache, cache = DynamicCache(), DynamicCache()
+    cache = DynamicCache()
     prompts = model.base_model(
-        input_ids=ids, attention_mask=real, position_ids=positions, cache=prompt_cache,
-        use_cache=True,
+        input_ids=ids, attention_mask=real, position_ids=positions, cache=cache, use_cache=True,
     )
     first = prompts.last_hidden_state[:, -1:][of_row]  # predicts each completion's first token
     if targets.shape[1] < 2:
         return first[:, : targets.shape[1]]
-    for index, layer in enumerate(prompt_cache.layers):
-        cache.update(layer.keys[of_row], layer.values[of_row], index)
+    cache.batch_select_indices(of_row)
     inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
     rest = model.base_model(
         input_ids=inputs,
@@ -186,14 +184,10 @@ def check_head(model: PreTrainedModel) -> None:
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = torch.randint(vocabulary, (1, 8), generator=generator).to(model.device)
-    was_training = model.training
-    model.eval()
-    try:
+    with in_eval_mode(model):
         expected = model(input_ids=ids, use_cache=False).logits.float()
         hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         logits = scale_logits(model, model.get_output_embeddings()(hidden)).float()
-    finally:
-        model.train(was_training)
     difference = float((logits - expected).abs().max())
     tolerance = max(1e-5, torch.finfo(model.dtype).eps) * float(expected.abs().max())
     if not difference <= tolerance:

@@ -65,6 +65,17 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@contextmanager
+def in_eval_mode(model: Any) -> Iterator[None]:
+    """The model without dropout, handed back in the mode it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[Any, Any]:
     """``(model, tokenizer)`` with float32 weights on ``device``, in eval mode.
 

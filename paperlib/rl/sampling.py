@@ -24,6 +24,7 @@ from paperlib.errors import UserError
 from paperlib.rl.cache import BlockLayer, free_bytes, rows_at_once, token_bytes
 from paperlib.rl.layer_logits import LayerTrace
 from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
+from paperlib.rl.policy import in_eval_mode
 
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
 
@@ -79,38 +80,33 @@ def sample_groups(
             numbers.append(torch.rand(total, device=model.device, generator=generator))
         return numbers[step][part]
 
-    was_training = model.training
-    model.eval()
-    try:
-        with LayerTrace(model, layer_logits) if layer_logits else nullcontext() as trace:
-            for start in range(0, total, at_once):
-                part = slice(start, min(start + at_once, total))
-                group = torch.arange(part.start, part.stop, device=model.device) // num_generations
-                first, last = start // num_generations, (part.stop - 1) // num_generations
-                tokens, logp, lengths, ended, traces = _decode(
-                    model,
-                    *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id,
-                              trace),
-                    max_completion_length, temperature, top_p, partial(uniform, part),
-                    eos_token_ids, trace,
+    tracing = LayerTrace(model, layer_logits) if layer_logits else nullcontext()
+    with in_eval_mode(model), tracing as trace:
+        for start in range(0, total, at_once):
+            part = slice(start, min(start + at_once, total))
+            group = torch.arange(part.start, part.stop, device=model.device) // num_generations
+            first, last = start // num_generations, (part.stop - 1) // num_generations
+            tokens, logp, lengths, ended, traces = _decode(
+                model,
+                *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id, trace),
+                max_completion_length, temperature, top_p, partial(uniform, part),
+                eos_token_ids, trace,
+            )
+            bad = (~torch.isfinite(logp).all(1)).nonzero()[:, 0].tolist()
+            if bad:
+                prompt, row = divmod(start + bad[0], num_generations)
+                raise UserError(
+                    f"{type(model).__name__} gave NaN or infinite logits while sampling, for "
+                    f"{len(bad)} of {len(logp)} completions (the first is completion {row} of "
+                    f"prompt {prompt}); its weights have diverged or the precision is too low: "
+                    "valid are finite weights (lower learning_rate)"
                 )
-                bad = (~torch.isfinite(logp).all(1)).nonzero()[:, 0].tolist()
-                if bad:
-                    prompt, row = divmod(start + bad[0], num_generations)
-                    raise UserError(
-                        f"{type(model).__name__} gave NaN or infinite logits while sampling, for "
-                        f"{len(bad)} of {len(logp)} completions (the first is completion {row} of "
-                        f"prompt {prompt}); its weights have diverged or the precision is too low: "
-                        "valid are finite weights (lower learning_rate)"
-                    )
-                ends = lengths.tolist()
-                completion_ids += [ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)]
-                logps += [row[:n].clone() for row, n in zip(logp.cpu(), ends, strict=True)]
-                truncated.append(~ended.cpu())
-                if traces:
-                    layers += torch.stack(traces, 1).cpu()
-    finally:
-        model.train(was_training)
+            ends = lengths.tolist()
+            completion_ids += [ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)]
+            logps += [row[:n].clone() for row, n in zip(logp.cpu(), ends, strict=True)]
+            truncated.append(~ended.cpu())
+            if traces:
+                layers += torch.stack(traces, 1).cpu()
     return Samples(
         prompt_ids, completion_ids, logps, torch.cat(truncated),
         torch.nn.utils.rnn.pad_sequence(layers, batch_first=True, padding_value=float("nan"))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from paperlib.rl.layer_logits import LayerTrace, answer_token
 from paperlib.rl.padding import left_padded
+from paperlib.rl.policy import in_eval_mode
 
 
 @torch.no_grad()
@@ -31,29 +32,23 @@ def layer_logits_of(
         positions: ``[n]``, index of the token within its completion.
         reading: "normed" or "raw" (:class:`~paperlib.rl.layer_logits.LayerTrace`).
     """
-    was_training = model.training
-    model.eval()
     before = [
         prompt + ids[:position]
         for prompt, ids, position in zip(prompt_ids, completion_ids, positions, strict=True)
     ]
     tokens = torch.tensor([ids[at] for ids, at in zip(completion_ids, positions, strict=True)])
     out = []
-    try:
-        with LayerTrace(model, reading) as trace:  # it keeps the last position: pad on the left
-            for rows in torch.arange(len(before)).split(batch_size):
-                input_ids, mask, positions_of = left_padded(
-                    [before[i] for i in rows], 0, model.device
-                )
-                # the decoder alone: TRL replaces the forward of the whole model, and its
-                # vocabulary product is not needed
-                model.base_model(
-                    input_ids=input_ids, attention_mask=mask, position_ids=positions_of,
-                    use_cache=False,
-                )
-                out.append(trace.logits(tokens[rows].to(model.device)).cpu())
-    finally:
-        model.train(was_training)
+    # the trace keeps the last position: pad on the left
+    with in_eval_mode(model), LayerTrace(model, reading) as trace:
+        for rows in torch.arange(len(before)).split(batch_size):
+            input_ids, mask, positions_of = left_padded([before[i] for i in rows], 0, model.device)
+            # the decoder alone: TRL replaces the forward of the whole model, and its vocabulary
+            # product is not needed
+            model.base_model(
+                input_ids=input_ids, attention_mask=mask, position_ids=positions_of,
+                use_cache=False,
+            )
+            out.append(trace.logits(tokens[rows].to(model.device)).cpu())
     return torch.cat(out)
 
 
