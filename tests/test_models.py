@@ -10,7 +10,6 @@ from dataclasses import replace
 from importlib.machinery import ModuleSpec
 
 import huggingface_hub
-import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -36,9 +35,8 @@ from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.files import read_json, write_json_atomic
 from paperlib.methods import embeddings
 from paperlib.methods.embeddings import MINILM, TextEncoder
-from paperlib.methods.rollouts import Rollouts
 from paperlib.rl import trl_engine
-from paperlib.rl.collect import Batch
+from paperlib.rl.collect import Batch, make_rollouts
 from paperlib.rl.layer_logits import answer_token
 from paperlib.rl.logps import check_head, completion_logps
 from paperlib.rl.policy import (
@@ -53,7 +51,7 @@ from paperlib.rl.sampling import sample_groups
 from paperlib.rl.train import make_optimizer
 from paperlib.rl.train import train as train_ours
 from paperlib.rl.update import update
-from paperlib.tasks.data import load_problems
+from paperlib.tasks.data import Problem, load_problems
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
 
@@ -188,11 +186,9 @@ def test_an_update_moves_every_parameter(loaded, precision):
         learning_rate=1e-3, weight_decay=0.0, temperature=0.8, precision=precision,
     )
     samples = sample(model, tokenizer)
-    lengths = np.array([len(ids) for ids in samples.completion_ids])
-    rollouts = Rollouts(
-        step=1, num_generations=3, problem_ids=["a"] * 3 + ["b"] * 3, questions=["?"] * 6,
-        golds=["1"] * 6, completions=[""] * 6, lengths=lengths, accuracy=np.zeros(6),
-        truncated=samples.truncated.numpy(), max_completion_length=12,
+    rollouts = make_rollouts(
+        1, 3, 12, [Problem(name, "?", "1") for name in "aaabbb"], [""] * 6,
+        list(map(len, samples.completion_ids)), samples.truncated.tolist(), [0.0] * 6,
     )
     rows = [prompt for prompt in samples.prompt_ids for _ in range(3)]
     batch = Batch(rollouts, rows, samples.completion_ids, samples.logps)

@@ -210,7 +210,7 @@ def test_the_trainer_gets_the_papers_numbers(
         return 0.0, {"ratio_max": 1.0, "tokens": 1}
 
     monkeypatch.setattr(updating, "_backward", backward)
-    monkeypatch.setattr(updating, "_fresh_logps", lambda *_: [])
+    monkeypatch.setattr(updating, "_cut", lambda *_: [])
     monkeypatch.setattr(optimizer, "step", lambda: norms.append(float(model.weight.grad.norm())))
     rows = prompts * 16
     batch = collecting.Batch(None, [[1]] * rows, [[1]] * rows, [torch.zeros(1)] * rows)

@@ -237,19 +237,6 @@ def test_bf16_and_gradient_checkpointing(tmp_path):
     assert bf16["grad_norm"][0] == pytest.approx(plain["grad_norm"][0], rel=0.1)
 
 
-def test_truncated_completions_can_be_masked(tmp_path):
-    config = smoke("GRPO", max_steps=1, save_steps=1, max_completion_length=4, beta=0.0)
-    for masked in (False, True):
-        folder = tmp_path / str(masked)
-        train(
-            replace(config, mask_truncated_completions=masked, terms=(RepeatPenalty(),)),
-            folder, progress=False,
-        )
-        row = read_jsonl(folder / "metrics.jsonl")[0]
-        assert row["truncated"] == 1.0
-        assert (row["grad_norm"] > 0) is not masked
-
-
 @pytest.mark.parametrize(("truncated", "loss"), [([False, True], 3.0), ([True, True], 0.0)])
 def test_masked_completions_are_in_no_denominator(monkeypatch, truncated, loss):
     """Losses 2 and 4 of the kept completion, 9 of the other one's tokens; mean over tokens."""
@@ -432,24 +419,6 @@ def test_another_configs_folder_is_refused_finished_or_not_by_both_engines(tmp_p
     (tmp_path / "config.json").unlink()
     with pytest.raises(UserError, match="it has no config.json"):
         train(mine, tmp_path, progress=False)
-
-
-def test_a_damaged_checkpoint_says_what_to_delete(tmp_path):
-    config = smoke("GRPO", max_steps=4, save_steps=2)
-    train(config, tmp_path, progress=False)
-    (tmp_path / "complete.json").unlink()
-    newest = tmp_path / "checkpoints" / "000004"
-    weights = newest / "model.safetensors"
-    good = weights.read_bytes()
-    weights.write_bytes(good[:1000] + b"\0" + good[1001:])
-    with pytest.raises(UserError, match="000004 is damaged.*resume from step 2"):
-        train(config, tmp_path, progress=False)
-    assert weights.exists()
-    for path in newest.iterdir():
-        path.unlink()
-    newest.rmdir()
-    train(config, tmp_path, progress=False)
-    assert weights.read_bytes() == good
 
 
 @pytest.mark.parametrize(("saved_with", "restored_with"), [(1, 1), (8, 1), (1, 8), (2, 2), (8, 0)])

@@ -15,9 +15,8 @@ from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from paperlib.experiments.recipes import recipe
-from paperlib.methods.rollouts import Rollouts
 from paperlib.rl import trl_engine
-from paperlib.rl.collect import Batch
+from paperlib.rl.collect import Batch, make_rollouts
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import completion_logps
 from paperlib.rl.padding import left_padded
@@ -25,6 +24,7 @@ from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
 from paperlib.rl.trl_batches import deal
 from paperlib.rl.update import _backward
+from paperlib.tasks.data import Problem
 
 
 def fixed_batch(config, truncated_rows=(3, 6)):
@@ -38,12 +38,9 @@ def fixed_batch(config, truncated_rows=(3, 6)):
     prompts = [tokens(5 + 3 * i) for i in range(config.prompts_per_step)]
     prompt_ids = [prompts[i // size] for i in range(n)]
     completion_ids = [tokens(int(torch.randint(1, 20, (), generator=generator))) for _ in range(n)]
-    truncated = np.isin(np.arange(n), truncated_rows)
-    rollouts = Rollouts(
-        step=1, num_generations=size, problem_ids=[""] * n, questions=[""] * n, golds=[""] * n,
-        completions=[""] * n, lengths=np.array([len(c) for c in completion_ids]),
-        truncated=truncated, accuracy=np.zeros(n),
-        max_completion_length=config.max_completion_length,
+    rollouts = make_rollouts(
+        1, size, config.max_completion_length, [Problem("", "", "")] * n, [""] * n,
+        [len(c) for c in completion_ids], np.isin(np.arange(n), truncated_rows), [0.0] * n,
     )
     old = [-3 + torch.rand(len(c), generator=generator) for c in completion_ids]
     return (Batch(rollouts, prompt_ids, completion_ids, old),
@@ -66,7 +63,6 @@ def near_policy(config, model, batch):
 
 def trl_rows(batch, config, reference):
     """The fixed batch as TRL has it: prompts padded on the left, completions on the right."""
-    from paperlib.rl.logps import completion_logps
     prompts, prompt_mask, _ = left_padded(batch.prompt_ids, 0, torch.device("cpu"))
     pad = torch.nn.utils.rnn.pad_sequence
     rows = {

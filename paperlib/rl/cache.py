@@ -56,14 +56,9 @@ class BlockLayer(DynamicLayer):
 def rows_at_once(rows: int, length: int, token_bytes: int, free: float | None) -> int:
     """How many of ``rows`` completions are sampled together, so that their keys and values fit.
 
-    Args:
-        length: tokens of the longest prompt with a full completion.
-        token_bytes: a token's keys and values in all layers.
-        free: bytes of the GPU's free memory, None on the CPU. ``PAPERLIB_CACHE_TOKENS`` in the
-            environment, the tokens that may be held at once, goes before it.
-
-    Raises:
-        UserError: ``PAPERLIB_CACHE_TOKENS`` is no whole number of at least 1.
+    ``length`` are the tokens of the longest prompt with a full completion, ``token_bytes`` those of
+    a token in all layers, ``free`` those of the GPU's free memory, None on the CPU;
+    ``PAPERLIB_CACHE_TOKENS`` in the environment, the tokens that may be held at once, goes before.
     """
     asked = os.environ.get(CACHE_TOKENS)
     if asked and not (asked.isdecimal() and int(asked)):

@@ -36,21 +36,10 @@ STATE_FILES = (
 )
 
 
-def checkpoint_folder(run: Path, step: int) -> Path:
-    """``<run>/checkpoints/<step, six digits>``."""
-    return run / "checkpoints" / f"{step:06d}"
-
-
 def save_checkpoint(run: Path, step: int, model: Any, tokenizer: Any, state: dict) -> None:
-    """Write, verify, then name a checkpoint; only then drop state.pt of old ones.
-
-    Raises:
-        UserError: ``state`` holds something other than tensors and plain values; the weights
-            cannot be read back. Older checkpoints are as they were, and the new one is not there.
-        OSError: the disk is full, or the run's folder is gone; likewise.
-    """
-    target = checkpoint_folder(run, step)
-    scratch = target.with_name(f".{target.name}.tmp")
+    """Write, verify, then name a checkpoint; only then drop state.pt of old ones. If anything
+    fails, older checkpoints are as they were, and the new one is not there."""
+    scratch = run / "checkpoints" / f".{step:06d}.tmp"
     shutil.rmtree(scratch, ignore_errors=True)  # left by a kill
     run.mkdir(exist_ok=True)
     scratch.parent.mkdir(exist_ok=True)
@@ -74,11 +63,7 @@ def dropped_unless_whole(scratch: Path) -> Iterator[None]:
 
 
 def save_state(folder: Path, state: dict) -> None:
-    """Write ``state.pt`` into a checkpoint that is not sealed yet, and read it back.
-
-    Raises:
-        UserError: ``state`` holds something other than tensors and plain values.
-    """
+    """Write ``state.pt`` into a checkpoint that is not sealed yet, and read it back."""
     torch.save(state, folder / "state.pt")
     try:
         load_state(folder)
@@ -90,24 +75,21 @@ def save_state(folder: Path, state: dict) -> None:
 
 
 def seal(run: Path, scratch: Path, step: int) -> None:
-    """Give the checkpoint in ``scratch`` its mark and its name; then drop the state of old ones.
-
-    Raises:
-        UserError: weights of it cannot be read back; then nothing is dropped.
-    """
-    target = checkpoint_folder(run, step)
+    """Give the checkpoint in ``scratch`` its mark and its name; then drop the state of old ones."""
     for path in scratch.glob("*.safetensors"):
         try:
             with safe_open(path, "pt"):  # reads the header and holds it against the file's length
                 pass
         except Exception as error:
             raise UserError(f"the weights of step {step} cannot be read back ({error})") from error
-    digests = {}
-    for path in sorted(p for p in scratch.rglob("*") if p.is_file()):
-        digests[path.relative_to(scratch).as_posix()] = _sha256(path)
-        _sync(path)
-    (scratch / "COMPLETE").write_text(json.dumps(digests, indent=1))
-    _sync(scratch / "COMPLETE")
+    files = sorted(p for p in scratch.rglob("*") if p.is_file())
+    digests = {path.relative_to(scratch).as_posix(): _sha256(path) for path in files}
+    mark = scratch / "COMPLETE"
+    mark.write_text(json.dumps(digests, indent=1))
+    for path in (*files, mark):
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    target = run / "checkpoints" / f"{step:06d}"
     if target.exists():  # a step that was trained again after falling back to an older checkpoint
         shutil.rmtree(target)
     os.replace(scratch, target)
@@ -120,15 +102,8 @@ def seal(run: Path, scratch: Path, step: int) -> None:
 
 
 def newest_checkpoint(run: Path, save_steps: int) -> Path | None:
-    """The checkpoint to resume from, its files verified; None if there is none yet.
-
-    Args:
-        save_steps: generation steps between checkpoints.
-
-    Raises:
-        UserError: a file of it is missing or damaged, or there must have been a checkpoint and
-            there is none: says what to delete. A run never silently starts again.
-    """
+    """The checkpoint to resume from, its files verified; None if there is none yet, which after
+    ``save_steps`` steps is an error: a run never silently starts again."""
     whole = list(whole_checkpoints(run).values())
     if not whole:
         done = max((row["step"] for row in read_jsonl(run / "metrics.jsonl")), default=0)
@@ -163,11 +138,7 @@ def damaged_files(checkpoint: Path, names: Iterable[str] | None = None) -> list[
 
 
 def check_policy(checkpoint: Path) -> None:
-    """Hold weights, tokenizer and config of a checkpoint against COMPLETE, whatever its state.
-
-    Raises:
-        UserError: one of them is missing or damaged.
-    """
+    """Hold weights, tokenizer and config of a checkpoint against COMPLETE, whatever its state."""
     if bad := damaged_files(checkpoint, listed_files(checkpoint, state=False)):
         raise UserError(
             f"checkpoint {checkpoint} is damaged ({', '.join(bad)}), and what it is worth cannot "
@@ -222,8 +193,3 @@ def restore_rng(state: dict[str, Any], device: torch.device) -> None:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())

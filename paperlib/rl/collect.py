@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import random
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -52,12 +53,8 @@ class PromptStream:
 def make_stream(
     config: RunConfig, problems: list[Problem], model: Any, tokenizer: Any
 ) -> PromptStream:
-    """The stream of all problems whose prompt fits.
-
-    Raises:
-        UserError: fewer of them than one generation batch needs, or one that the model has no
-            positions for, with its completion.
-    """
+    """The stream of all problems whose prompt fits; they must fill one generation batch, and the
+    model must have positions for each with its completion."""
     prompts = [build_prompt(tokenizer, p.question, config.prompt) for p in problems]
     fits = [i for i, ids in enumerate(prompts) if len(ids) <= config.max_prompt_length]
     if len(fits) < config.prompts_per_step:
@@ -85,44 +82,37 @@ class Batch:
 def collect(
     config: RunConfig, step: int, stream: PromptStream, model: Any, tokenizer: Any
 ) -> tuple[Batch | None, dict[str, float]]:
-    """Sample and grade one step's groups.
+    """Sample and grade one step's groups; the batch, and counts for the metrics.
 
     DAPO (``dynamic_sampling``): groups whose raw accuracy has no spread are dropped and further
     generation batches drawn until ``prompts_per_step`` mixed groups are there, the first of them
-    kept; after ``max_generation_batches`` the step uses the mixed groups it has. Dropped groups
-    are never seen by a reward term.
-
-    Returns:
-        The batch, None if there is no mixed group at all, and counts for the metrics.
+    kept; after ``max_generation_batches`` the step uses the mixed groups it has, and its batch is
+    None if there is none. Dropped groups are never seen by a reward term.
     """
-    kept: list[Batch] = []
-    stats = {"generation_batches": 0, "groups_drawn": 0, "groups_dropped": 0}
-    accuracies: list[float] = []
+    size, wanted = config.num_generations, config.prompts_per_step
+    kept: list[tuple] = []  # of the mixed groups, a tuple a rollout
+    accuracies: list[float] = []  # of all groups drawn
+    draws = dropped = 0
     failed_before = grading_failures.total()
-    while len(kept) < config.prompts_per_step:
-        groups = _sample_batch(config, step, int(stats["generation_batches"]), stream, model,
-                               tokenizer)
-        stats["generation_batches"] += 1
-        stats["groups_drawn"] += len(groups)
-        accuracies += [float(g.rollouts.accuracy.mean()) for g in groups]
-        if not config.dynamic_sampling:
-            kept = groups
-            break
-        mixed = [g for g in groups if not groups_without_spread(
-            torch.as_tensor(g.rollouts.accuracy), config.num_generations).item()]
-        stats["groups_dropped"] += len(groups) - len(mixed)
-        kept += mixed
-        if stats["generation_batches"] == config.max_generation_batches:
-            break
-    kept = kept[: config.prompts_per_step]
-    stats["groups_kept"] = len(kept)
-    stats["accuracy_drawn"] = float(np.mean(accuracies))
-    stats["grading_failures"] = grading_failures.total() - failed_before
-    return (_join(kept) if kept else None), stats
+    while len(kept) < wanted * size and draws < config.max_generation_batches:
+        rows, accuracy = _draw(config, step, draws, stream, model, tokenizer)
+        draws += 1
+        accuracies += accuracy.reshape(-1, size).mean(1).tolist()
+        flat = groups_without_spread(torch.as_tensor(accuracy), size) & config.dynamic_sampling
+        dropped += int(flat.sum())
+        for group in (~flat).nonzero()[:, 0].tolist():
+            kept += rows[group * size : (group + 1) * size]
+    kept = kept[: wanted * size]
+    return _batch(config, step, kept) if kept else None, {
+        "generation_batches": draws, "groups_drawn": len(accuracies), "groups_dropped": dropped,
+        "groups_kept": len(kept) // size, "accuracy_drawn": float(np.mean(accuracies)),
+        "grading_failures": grading_failures.total() - failed_before,
+    }  # fmt: skip
 
 
-def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
-    """One generation batch, as a list of single groups."""
+def _draw(config, step, draw, stream, model, tokenizer) -> tuple[list[tuple], np.ndarray]:
+    """One generation batch: a tuple for each rollout, which :func:`_batch` unpacks; accuracies."""
+    size = config.num_generations
     indices = stream.next(config.prompts_per_step)
     # The generator depends on the step alone: a resumed run draws the same numbers.
     digest = hashlib.sha256(f"sample-{config.seed}-{step}-{draw}".encode()).digest()
@@ -131,7 +121,7 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
     asking = next((t for t in config.terms if getattr(t, "needs_layer_logits", False)), None)
     try:
         samples = sample_groups(
-            model, [stream.prompt_ids[i] for i in indices], config.num_generations,
+            model, [stream.prompt_ids[i] for i in indices], size,
             max_completion_length=config.max_completion_length, temperature=config.temperature,
             top_p=config.top_p, generator=generator, eos_token_ids=end_tokens(model, tokenizer),
             pad_token_id=pad_token(tokenizer),
@@ -140,31 +130,46 @@ def _sample_batch(config, step, draw, stream, model, tokenizer) -> list[Batch]:
     except UserError as error:
         raise UserError(f"step {step}, problems from {stream.problems[indices[0]].id} on: {error}"
                         ) from None
+    of_row = [i for i in indices for _ in range(size)]
+    problems = [stream.problems[i] for i in of_row]
     texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
-    asked = [stream.problems[i] for i in indices for _ in range(config.num_generations)]
-    accuracy = np.array(grade_all(texts, [problem.answer for problem in asked],
-                                  questions=[problem.question for problem in asked]), dtype=float)
-    features = None
+    accuracy = np.array(grade_all(texts, [problem.answer for problem in problems],
+                                  questions=[problem.question for problem in problems]),
+                        dtype=float)  # fmt: skip
+    logits = [None] * len(texts)
     if asking:
-        features = answer_logits(tokenizer, samples, texts, asking.settings.position)
-    size, groups = config.num_generations, []
-    for place, index in enumerate(indices):
-        problem, rows = stream.problems[index], slice(place * size, (place + 1) * size)
-        ids = samples.completion_ids[rows]
-        groups.append(Batch(
-            Rollouts(
-                step=step, num_generations=size,
-                problem_ids=[problem.id] * size, questions=[problem.question] * size,
-                golds=[problem.answer] * size, completions=texts[rows],
-                lengths=np.array([len(row) for row in ids]),
-                truncated=samples.truncated[rows].numpy(),
-                accuracy=accuracy[rows],
-                max_completion_length=config.max_completion_length,
-                layer_logits=None if features is None else features[rows],
-            ),
-            [stream.prompt_ids[index]] * size, ids, samples.logps[rows],
-        ))
-    return groups
+        logits = answer_logits(tokenizer, samples, texts, asking.settings.position)
+    return list(zip(
+        problems, [stream.prompt_ids[i] for i in of_row], samples.completion_ids, samples.logps,
+        texts, samples.truncated.tolist(), accuracy, logits, strict=True,
+    )), accuracy  # fmt: skip
+
+
+def _batch(config: RunConfig, step: int, rows: list[tuple]) -> Batch:
+    problems, prompt_ids, ids, logps, texts, truncated, accuracy, logits = map(
+        list, zip(*rows, strict=True)
+    )
+    return Batch(make_rollouts(
+        step, config.num_generations, config.max_completion_length, problems, texts,
+        [len(row) for row in ids], truncated, accuracy, logits,
+    ), prompt_ids, ids, logps)  # fmt: skip
+
+
+def make_rollouts(
+    step: int, num_generations: int, max_completion_length: int, problems: Sequence[Problem],
+    texts: Sequence[str], lengths: Sequence[int], truncated: Sequence[bool],
+    accuracy: Sequence[float], layer_logits: Sequence[np.ndarray | None] = (None,),
+) -> Rollouts:
+    """The rollouts of these problems, one a completion; see the fields there."""
+    return Rollouts(
+        step=step, num_generations=num_generations,
+        problem_ids=[problem.id for problem in problems],
+        questions=[problem.question for problem in problems],
+        golds=[problem.answer for problem in problems], completions=list(texts),
+        lengths=np.array(lengths), truncated=np.array(truncated),
+        accuracy=np.array(accuracy, dtype=float), max_completion_length=max_completion_length,
+        layer_logits=None if layer_logits[0] is None else np.stack(layer_logits),
+    )
 
 
 def answer_logits(
@@ -179,17 +184,3 @@ def answer_logits(
         if token is not None:
             out[row] = samples.layer_logits[row, token].numpy()
     return out
-
-
-def _join(parts: list[Any]) -> Any:
-    """One dataclass of several alike: lists and arrays end to end, all else is the first's."""
-
-    def joined(values: list[Any]) -> Any:
-        if isinstance(values[0], list):
-            return sum(values, [])
-        if isinstance(values[0], np.ndarray):
-            return np.concatenate(values)
-        return _join(values) if isinstance(values[0], Rollouts) else values[0]
-
-    names = [item.name for item in fields(parts[0])]
-    return type(parts[0])(**{n: joined([getattr(part, n) for part in parts]) for n in names})

@@ -144,11 +144,7 @@ class RunConfig:
 
 
 def finished(config: RunConfig, folder: Path) -> bool:
-    """Whether the folder holds the whole run.
-
-    Raises:
-        UserError: it is another config's, or has lost its config.json.
-    """
+    """Whether the folder holds the whole run; one of another config is refused."""
     path, ours, wrong = folder / "config.json", as_json(config.to_dict()), ""
     done = (folder / "complete.json").exists()
     if path.exists():
@@ -169,7 +165,7 @@ def finished(config: RunConfig, folder: Path) -> bool:
 
 
 def term_to_dict(term: Any) -> dict[str, Any]:
-    """A reward term as JSON values. Raises UserError if it is not a dataclass instance."""
+    """A reward term as JSON values."""
     if not is_dataclass(term) or isinstance(term, type):
         raise UserError(
             f"reward term {term!r} is not a dataclass instance; its fields are its settings, and "

@@ -32,11 +32,7 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def export(run: Path, target: Path, step: int | None = None) -> Path:
-    """Write the policy of a run's checkpoint (default: the last) to ``target``, all or nothing.
-
-    Raises:
-        UserError: ``run`` holds no such checkpoint or a damaged one; ``target`` is there already.
-    """
+    """Write the policy of a run's checkpoint (default: the last) to ``target``, all or nothing."""
     run, target = Path(run).resolve(), Path(target)
     if not (run / "config.json").is_file():
         raise UserError(f"{run} is not the folder of a run: it has no config.json")
@@ -66,44 +62,44 @@ def export(run: Path, target: Path, step: int | None = None) -> Path:
 
 def model_card(run: Path, step: int) -> str:
     """The README.md of the policy after ``step`` generation steps of a run."""
-    from huggingface_hub import ModelCardData
+    from huggingface_hub import ModelCard, ModelCardData
 
-    config = read_json(run / "config.json")
+    config, record = read_json(run / "config.json"), read_json(run / "environment.json")
     hub_id, base = base_model(config["model"])
     sources, data = training_data(config["dataset"])
     title, arxiv = PAPERS[config["paper"]]
-    prompt = config["prompt"]
     recipe = {**_without_folders(config), "model": base, "dataset": data}
+    done = run / "complete.json"
+    state = read_json(done)["reason"] if done.exists() else "the run has not finished"
+    libraries = (f"{name} {record['versions'][name]}" for name in ("torch", "transformers"))
+    facts = [
+        ("", ""), ("base model", base), ("training data", data), ("method", config["method"]),
+        ("preset", config["preset"]), ("profile", config["profile"]), ("seed", config["seed"]),
+        ("generation steps", f"{step} of {config['max_steps']} ({state})"),
+        ("prompts x completions of a step",
+         f"{config['prompts_per_step']} x {config['num_generations']}"),
+        ("config hash", run.name.rpartition("-")[2]),
+        ("paperlib", f"{record['paperlib']}, commit {str(record['commit'])[:10]}"),
+        ("libraries", ", ".join(libraries)), ("device", record["machine"]["device"]),
+    ]  # fmt: skip
+    last = [row for row in read_jsonl(run / "metrics.jsonl") if row["step"] == step][-1:]
+    metrics = [(name, f"{value:.4g}") for row in last for name, value in row.items()
+               if not name.startswith("seconds/")]  # fmt: skip
     head = ModelCardData(
         base_model=hub_id, datasets=sources or None, library_name="transformers",
         pipeline_tag="text-generation",
         tags=["reinforcement-learning", "grpo", f"arxiv:{arxiv}"],
     )
-    return "\n\n".join([
-        f"---\n{head.to_yaml()}\n---",
-        f"# {escape_markdown(config['method'])} on {escape_markdown(base)}",
-        f"A policy trained by paperlib, a reproduction of *{title}* "
-        f"([arXiv {arxiv}](https://arxiv.org/abs/{arxiv})). It is not the authors' model.",
-        _table(("", ""), [
-            ("base model", base), ("training data", data), ("method", config["method"]),
-            ("preset", config["preset"]), ("profile", config["profile"]),
-            ("seed", config["seed"]), ("generation steps", _progress(run, config, step)),
-            ("prompts x completions of a step",
-             f"{config['prompts_per_step']} x {config['num_generations']}"),
-            ("config hash", run.name.rpartition("-")[2]), *_environment(run),
-        ]),
-        "## How to ask it",
-        f"Training put this system prompt (`{prompt}`) before each question, through the chat "
-        "template:",
-        fenced(SYSTEM_PROMPTS[prompt]),
-        "## Evaluations", _evaluations(run, step),
-        "## Training metrics of the last step", _metrics(run, step),
-        *_example(run, step),
-        "## Recipe", fenced(json.dumps(recipe, indent=1, ensure_ascii=False), "json"),
-        "## Licence",
-        "paperlib's code is under Apache-2.0. These weights derive from the base model and the "
-        f"training data named above{_licences(config['dataset'])}, whose licences apply to them.",
-    ]) + "\n"  # fmt: skip
+    return str(ModelCard.from_template(
+        head, template_path=str(Path(__file__).with_name("model_card.jinja")),
+        method=escape_markdown(config["method"]), base=escape_markdown(base), title=title,
+        arxiv=arxiv, facts=_escaped(facts), prompt=config["prompt"],
+        system_prompt=fenced(SYSTEM_PROMPTS[config["prompt"]]),
+        evaluations=_escaped(_evaluations(run, step)),
+        metrics=_escaped(metrics and [("metric", "value"), *metrics]), example=_example(run, step),
+        recipe=fenced(json.dumps(recipe, indent=1, ensure_ascii=False), "json"),
+        licences=_licences(config["dataset"]),
+    )) + "\n"  # fmt: skip
 
 
 def base_model(name: str) -> tuple[str | None, str]:
@@ -137,23 +133,11 @@ def _without_folders(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def _progress(run: Path, config: dict[str, Any], step: int) -> str:
-    done = run / "complete.json"
-    state = read_json(done)["reason"] if done.exists() else "the run has not finished"
-    return f"{step} of {config['max_steps']} ({state})"
+def _escaped(rows: list[tuple]) -> list[list[str]]:
+    return [[escape_markdown(str(cell)) for cell in row] for row in rows]
 
 
-def _environment(run: Path) -> list[tuple[str, Any]]:
-    record = read_json(run / "environment.json")
-    versions = record["versions"]
-    return [
-        ("paperlib", f"{record['paperlib']}, commit {str(record['commit'])[:10]}"),
-        ("libraries", ", ".join(f"{n} {versions[n]}" for n in ("torch", "transformers"))),
-        ("device", record["machine"]["device"]),
-    ]
-
-
-def _evaluations(run: Path, step: int) -> str:
+def _evaluations(run: Path, step: int) -> list[tuple]:
     rows = []
     for path in sorted((run / "evaluations").glob(f"{step:06d}-*.json")):
         result = read_json(path)
@@ -161,49 +145,29 @@ def _evaluations(run: Path, step: int) -> str:
         joined = "+" in settings["task"]  # then a problem's level names its task
         for problem in result["problems"]:
             groups.setdefault(problem["level"] if joined else settings["task"], []).append(problem)
+        n = settings["samples"]
+        greedy = n == 1 and not settings["temperature"]
+        decoding = "greedy" if greedy else f"temperature {settings['temperature']}, {n} samples"
         for task, problems in groups.items():
-            n = settings["samples"]
             score = sum(p["correct"] / p["n"] for p in problems) / len(problems)
             solved = sum(p["correct"] > 0 for p in problems) / len(problems)
-            decoding = "greedy" if n == 1 and not settings["temperature"] else (
-                f"temperature {settings['temperature']}, {n} samples"
-            )
             rows.append((task, len(problems), decoding, f"{100 * score:.1f}",
                          f"{100 * solved:.1f} (k = {n})"))  # fmt: skip
-    if not rows:
-        return "None was made of this checkpoint."
-    return _table(("task", "problems", "decoding", "pass@1, %", "pass@k, %"), rows)
+    return rows and [("task", "problems", "decoding", "pass@1, %", "pass@k, %"), *rows]
 
 
-def _metrics(run: Path, step: int) -> str:
-    rows = [row for row in read_jsonl(run / "metrics.jsonl") if row["step"] == step]
-    if not rows:
-        return "None: this is the base model."
-    return _table(("metric", "value"), [
-        (name, f"{value:.4g}") for name, value in rows[-1].items()
-        if not name.startswith("seconds/")
-    ])  # fmt: skip
-
-
-def _example(run: Path, step: int) -> list[str]:
+def _example(run: Path, step: int) -> dict[str, str] | None:
     """The first completion of the step's rollouts, if it has any."""
     import pyarrow.parquet as pq
 
     path = run / "rollouts" / f"{step:06d}.parquet"
     if not path.exists():
-        return []
-    row = pq.read_table(path, columns=["problem_id", "completion", "gold", "accuracy"])
-    first = row.slice(0, 1).to_pylist()[0]
-    verdict = "right" if first["accuracy"] else "wrong"
-    return [
-        "## A completion from training",
-        f"Problem {escape_markdown(str(first['problem_id']))}, right answer "
-        f"{escape_markdown(str(first['gold']))}, graded {verdict}:",
-        fenced(first["completion"]),
-    ]
-
-
-def _table(header: tuple[str, ...], rows: list[tuple]) -> str:
-    lines = [header, ("---",) * len(header)]
-    lines += [tuple(escape_markdown(str(cell)) for cell in row) for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        return None
+    table = pq.read_table(path, columns=["problem_id", "completion", "gold", "accuracy"])
+    first = table.slice(0, 1).to_pylist()[0]
+    return {
+        "problem_id": escape_markdown(str(first["problem_id"])),
+        "gold": escape_markdown(str(first["gold"])),
+        "verdict": "right" if first["accuracy"] else "wrong",
+        "completion": fenced(first["completion"]),
+    }

@@ -23,16 +23,11 @@ NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")  # most; Phi; GP
 
 
 class LayerTrace:
-    """While open, follows a model's forward passes.
+    """While open, follows the forward passes of a decoder, tied or untied, that has its layers and
+    its final norm under one of the usual names (:data:`LAYERS`, :data:`NORMS`).
 
-    Args:
-        model: a decoder, tied or untied, that has its layers and its final norm under one of the
-            usual names (:data:`LAYERS`, :data:`NORMS`).
-        reading: "normed" is the logit lens, final norm then unembedding; "raw" is the released
-            code, the unembedding of the raw hidden state, where only the last layer is normed.
-
-    Raises:
-        UserError: unknown reading, or a model without such layers and norm.
+    Reading "normed" is the logit lens, final norm then unembedding; "raw" is the released code, the
+    unembedding of the raw hidden state, where only the last layer is normed.
     """
 
     def __init__(self, model: Any, reading: str) -> None:
@@ -87,8 +82,8 @@ class LayerTrace:
         return scale_logits(self._model, logits).float()
 
     def check(self, logits: Tensor) -> None:
-        """Raise UserError unless the last layer gives ``[rows, vocabulary]``, the model's own
-        logits, as it does wherever the final norm sees the last layer's output alone."""
+        """Refuse a model unless the last layer gives ``[rows, vocabulary]``, its own logits, as it
+        does wherever the final norm sees the last layer's output alone."""
         own, tokens = logits.max(-1)
         last = self.logits(tokens)[:, -1]
         if last.shape != own.shape or not torch.allclose(
@@ -104,12 +99,10 @@ class LayerTrace:
 def answer_token(tokenizer: Any, ids: list[int], completion: str, position: str) -> int | None:
     """Index of the token whose layer logits describe a completion's answer; None if it has none.
 
-    Found by character offsets, since real tokenizers merge ``\\boxed{`` in many ways.
-
-    Args:
-        ids: the completion's tokens; ``completion`` their text without special tokens.
-        position: "answer" is the token with the first non-space character of the final answer, in
-            either format; "box" the one after the last ``\\boxed{``, closed or not (released code).
+    ``completion`` is the text of ``ids`` without special tokens. Position "answer" is the token
+    with the first non-space character of the final answer, in either format; "box" the one after
+    the last ``\\boxed{``, closed or not (released code). Found by character offsets, since real
+    tokenizers merge ``\\boxed{`` in many ways.
     """
     check_choice("answer position", position, ("answer", "box"))
     if position == "answer":

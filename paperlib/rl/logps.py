@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
 from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
-from paperlib.rl.policy import scale_logits
+from paperlib.rl.policy import in_eval_mode, scale_logits
 
 
 def micro_batches(
@@ -19,10 +20,7 @@ def micro_batches(
 
     Rows of a prompt stay together, since their prompt is computed once, and prompts with long
     completions come first, so that a batch that does not fit into memory fails at once. A row
-    longer than the budget stands alone.
-
-    Returns:
-        Lists of row indices; every index once.
+    longer than the budget stands alone. Returns lists of row indices; every index once.
     """
     prompts = [tuple(p) for p in prompt_ids]
     longest: dict[tuple[int, ...], int] = {}
@@ -73,18 +71,13 @@ def completion_logps(
     Returns:
         ``logps`` with gradient, ``entropy`` (nats, whole distribution, detached) and ``mask``
         (bool), each ``[B, T]`` with ``T`` the longest completion; float32, 0 outside the mask.
-
-    Raises:
-        UserError: an empty prompt.
     """
     if not all(prompt_ids):
         raise UserError(f"prompt {[bool(p) for p in prompt_ids].index(False)} has no tokens")
     device = model.device
     completions = torch.tensor([len(c) for c in completion_ids], device=device)
-    width = max(map(len, completion_ids))
-    targets = _pad(completion_ids, width).to(device)
-    offsets = torch.arange(width, device=device)
-    mask = offsets < completions[:, None]
+    targets = _pad(completion_ids).to(device)
+    mask = torch.arange(targets.shape[1], device=device) < completions[:, None]
     row, offset = mask.nonzero(as_tuple=True)
     forward = _shared_prompts if _can_share(model) else _whole_rows
     predictors = forward(model, prompt_ids, completion_ids, targets, mask)[row, offset]
@@ -113,8 +106,8 @@ def _can_share(model: PreTrainedModel) -> bool:
 def _whole_rows(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     """Hidden states ``[B, T, hidden]`` that predict the completion tokens: prompt and completion
     of each row in one sequence. Padded on the right, which no real token sees."""
-    rows = [(p + c)[:-1] for p, c in zip(prompt_ids, completion_ids, strict=True)]
-    input_ids = _pad(rows, max(1, max(map(len, rows)))).to(targets.device)
+    input_ids = _pad([p + c[:-1] for p, c in zip(prompt_ids, completion_ids, strict=True)])
+    input_ids = input_ids.to(targets.device)
     hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
     starts = torch.tensor([len(p) - 1 for p in prompt_ids], device=targets.device)
     index = (starts[:, None] + torch.arange(targets.shape[1], device=targets.device)).clamp(
@@ -133,16 +126,14 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     place = {prompt: i for i, prompt in enumerate(distinct)}
     of_row = torch.tensor([place[tuple(p)] for p in prompt_ids], device=device)
     ids, real, positions = left_padded([list(p) for p in distinct], 0, device)
-    prompt_cache, cache = DynamicCache(), DynamicCache()
+    cache = DynamicCache()
     prompts = model.base_model(
-        input_ids=ids, attention_mask=real, position_ids=positions, cache=prompt_cache,
-        use_cache=True,
+        input_ids=ids, attention_mask=real, position_ids=positions, cache=cache, use_cache=True,
     )
     first = prompts.last_hidden_state[:, -1:][of_row]  # predicts each completion's first token
     if targets.shape[1] < 2:
         return first[:, : targets.shape[1]]
-    for index, layer in enumerate(prompt_cache.layers):
-        cache.update(layer.keys[of_row], layer.values[of_row], index)
+    cache.batch_select_indices(of_row)
     inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
     rest = model.base_model(
         input_ids=inputs,
@@ -175,24 +166,16 @@ def _score(
     return logps.gather(-1, wanted[:, None])[:, 0], entropy
 
 
-def _pad(rows: list[list[int]], width: int) -> Tensor:
+def _pad(rows: list[list[int]]) -> Tensor:
     """Rows padded on the right with token 0, which no real token ever sees."""
-    out = torch.zeros(len(rows), width, dtype=torch.long)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return out
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
 
 
 @torch.no_grad()
 def check_head(model: PreTrainedModel) -> None:
-    """Check that the model's logits are its unembedding applied to its decoder's output, scaled
-    and capped as :func:`~paperlib.rl.policy.scale_logits` does it.
-
-    :func:`completion_logps` relies on it; anything else would break it silently.
-
-    Raises:
-        UserError: they differ; names the model class and the largest difference.
-    """
+    """Refuse a model whose logits are not its unembedding applied to its decoder's output, scaled
+    and capped as :func:`~paperlib.rl.policy.scale_logits` does it: :func:`completion_logps` relies
+    on that, and anything else would break it silently."""
     if model.base_model is model or model.get_output_embeddings() is None:
         raise UserError(
             f"{type(model).__name__} does not name its decoder (base_model) and unembedding; "
@@ -201,14 +184,10 @@ def check_head(model: PreTrainedModel) -> None:
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = torch.randint(vocabulary, (1, 8), generator=generator).to(model.device)
-    was_training = model.training
-    model.eval()
-    try:
+    with in_eval_mode(model):
         expected = model(input_ids=ids, use_cache=False).logits.float()
         hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
         logits = scale_logits(model, model.get_output_embeddings()(hidden)).float()
-    finally:
-        model.train(was_training)
     difference = float((logits - expected).abs().max())
     tolerance = max(1e-5, torch.finfo(model.dtype).eps) * float(expected.abs().max())
     if not difference <= tolerance:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -67,15 +66,10 @@ STALL_STEPS = 4  # steps on end after which a run is told to teach nothing
 
 
 class RunLog:
-    """The open logs of a run; ``start`` is the last step that is already done.
+    """The open logs of a run whose first ``start`` steps are done.
 
-    Args:
-        trackers: names that :func:`paperlib.rl.trackers.check_trackers` has let through.
-        last: the metrics of step ``start``, for a run that was killed before it wrote them.
-        max_skipped_steps: so many steps on end without an update end the run, see :meth:`step`.
-
-    Raises:
-        UserError: metrics.jsonl lacks a step that is done.
+    ``last`` are the metrics of step ``start``, for a run that was killed before it wrote them;
+    after ``max_skipped_steps`` steps on end without an update the run is ended.
     """
 
     def __init__(
@@ -105,15 +99,7 @@ class RunLog:
             self._warn()
 
     def step(self, metrics: dict[str, float], notes: Sequence[str] = ()) -> None:
-        """Append one step, flushed to the disk's cache, move the bar, and say what is odd.
-
-        Args:
-            notes: of this step, for the user.
-
-        Raises:
-            UserError: the run's folder was removed; or ``max_skipped_steps`` steps on end had no
-                update because no gradient was finite.
-        """
+        """Append one step and show the user its notes, stalls and what the watch says."""
         check_there(self._path, metrics["step"])
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
@@ -123,10 +109,7 @@ class RunLog:
         self._bar.set_postfix({k: f"{metrics[k]:.2f}" for k in shown if k in metrics})
         self._bar.update()
         self._rows.append(metrics)
-        for text in notes:
-            self.note(f"{self._name}: step {metrics['step']}: {text}")
-        for text in stalls(self._rows):
-            self.note(f"{self._name}: {text}")
+        self._say([f"step {metrics['step']}: {text}" for text in notes] + stalls(self._rows))
         self._warn()
         limit = self._max_skipped_steps
         if limit and _streak(self._rows, _only_skipped) >= limit:
@@ -143,12 +126,12 @@ class RunLog:
             texts = self._watch(self._rows)
         except Exception as error:  # a run outlives what only looks at it
             self._watch, texts = None, [f"no more warnings, they failed with {error!r}"]
-        for text in texts:
-            self.note(f"{self._name}: {text}")
+        self._say(texts)
 
-    def note(self, text: str) -> None:
-        """A line for the user, above the bar, and at once in the log of a background job."""
-        tqdm.write(text)
+    def _say(self, texts: Sequence[str]) -> None:
+        """Lines above the bar, and at once in the log of a background job."""
+        for text in texts:
+            tqdm.write(f"{self._name}: {text}")
         sys.stdout.flush()
 
     def close(self) -> None:
@@ -159,13 +142,13 @@ class RunLog:
 
 
 def check_there(metrics: Path, step: int) -> None:
-    """Raise UserError if a run's metrics.jsonl is gone: what is written to it goes nowhere."""
+    """Refuse to go on if metrics.jsonl is gone: what is written to it goes nowhere."""
     if not metrics.exists():
         raise UserError(f"{metrics} was removed at step {step}; the run stops")
 
 
 def write_complete(folder: Path, reason: str, step: int, seconds: float) -> None:
-    """Write complete.json, the last thing that a run does; UserError if its folder is gone."""
+    """Write complete.json, the last thing that a run does."""
     check_there(folder / "metrics.jsonl", step)
     record = {"reason": reason, "step": step, "seconds": round(seconds, 1)}
     write_json_atomic(folder / "complete.json", record)
@@ -197,23 +180,17 @@ def _streak(rows: Sequence[dict[str, float]], holds: Callable[[dict[str, float]]
 def rollout_metrics(
     rollouts: Rollouts, terms: dict[str, np.ndarray], rewards: np.ndarray, flat: float
 ) -> dict[str, float]:
-    """Metrics that depend on the rollouts and rewards alone; names in :data:`GLOSSARY`.
-
-    Args:
-        terms: ``[n]`` per reward term.
-        rewards: ``[n]``, their sum.
-        flat: share of groups whose ``rewards`` have no spread.
-    """
+    """What follows from the rollouts, the ``[n]`` values of each term, their sum ``rewards`` and
+    the share ``flat`` of groups whose rewards have no spread; names in :data:`GLOSSARY`."""
+    lengths = rollouts.lengths
     out = {
         "accuracy": float(rollouts.accuracy.mean()),
-        "reward": float(rewards.mean()),
-        "reward_std": float(rewards.std()),
-        "length": float(rollouts.lengths.mean()),
-        "length_min": int(rollouts.lengths.min()),
-        "length_max": int(rollouts.lengths.max()),
+        "reward": float(rewards.mean()), "reward_std": float(rewards.std()),
+        "length": float(lengths.mean()),
+        "length_min": int(lengths.min()), "length_max": int(lengths.max()),
         "truncated": float(rollouts.truncated.mean()),
         "groups_without_spread": flat,
-    }
+    }  # fmt: skip
     for name, values in terms.items():
         out[f"reward/{name}"] = float(values.mean())
         out[f"reward_std/{name}"] = float(values.std())
@@ -226,7 +203,7 @@ def write_rollouts(
     advantages: np.ndarray,
 ) -> None:
     """One step's kept rollouts as ``rollouts/<step>.parquet``: what replay reads."""
-    columns: dict[str, Any] = {
+    columns = {
         "step": np.full(len(rollouts), rollouts.step),
         "problem_id": rollouts.problem_ids,
         "completion": rollouts.completions,
@@ -244,8 +221,6 @@ def write_rollouts(
     target.parent.mkdir(exist_ok=True)
     scratch = target.with_name(f".{target.name}.tmp")
     # checksums, so that a flipped bit is an error and not another number; dictionaries have none
-    pq.write_table(
-        pa.table(columns), scratch, compression="zstd", write_page_checksum=True,
-        use_dictionary=False,
-    )
+    pq.write_table(pa.table(columns), scratch, compression="zstd", write_page_checksum=True,
+                   use_dictionary=False)  # fmt: skip
     os.replace(scratch, target)

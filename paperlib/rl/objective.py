@@ -22,17 +22,11 @@ ROUNDING = 1e-12  # of a sum of reward terms in float64: 0.1 + 0.2 and 0.3 are o
 
 
 def groups_without_spread(values: Tensor, num_generations: int) -> Tensor:
-    """Which groups have one and the same value for all completions; ``[groups]`` bool.
+    """Which groups have one of the values ``[n]`` for all completions; ``[groups]`` bool.
 
     Compares the largest value with the smallest, up to ROUNDING: the floating-point standard
     deviation of 16 x 0.7 is not 0, and Adam makes a full step of the smallest gradient if all are
     small. DAPO drops such groups by raw accuracy, and they have no advantage.
-
-    Args:
-        values: ``[n]``.
-
-    Raises:
-        UserError: ``n`` is not a multiple of ``num_generations``, or groups of one.
     """
     groups = _by_group(values, num_generations)
     return groups.amax(1) - groups.amin(1) <= ROUNDING
@@ -42,7 +36,7 @@ def group_advantages(
     rewards: Tensor, num_generations: int, *, scale_rewards: bool, advantage_epsilon: float,
     only_mixed: Tensor | None = None,
 ) -> Tensor:
-    """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group.
+    """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group; ``[n]`` float32.
 
     ``std`` divides by G - 1, as TRL and verl do. Exactly 0 in groups without spread.
 
@@ -51,12 +45,6 @@ def group_advantages(
         scale_rewards: ``False`` leaves out the division.
         only_mixed: raw accuracies ``[n]``; groups without spread in them are not divided. There
             the reward's spread is shaping alone, and dividing blows it up to a full-size advantage.
-
-    Returns:
-        ``[n]`` float32.
-
-    Raises:
-        UserError: ``n`` is not a multiple of ``num_generations``, or groups of one.
     """
     groups = _by_group(rewards.double(), num_generations)
     advantages = groups - groups.mean(1, keepdim=True)
@@ -87,39 +75,21 @@ def add_entropy_advantage(
 ) -> Tensor:
     """ENTROPY ADVANTAGE (Cheng et al. 2025): ``A_t = A + min(alpha H_t, |A| / kappa)``.
 
-    The cap keeps the sign of ``A`` for ``kappa > 1``. The entropy carries no gradient.
-
-    Args:
-        advantages: ``[B]``.
-        entropy: ``[B, T]`` of each token's distribution, in nats.
-
-    Returns:
-        ``[B, T]``.
+    The cap keeps the sign of ``A`` for ``kappa > 1``. ``advantages`` are ``[B]``, ``entropy`` of
+    each token's distribution in nats ``[B, T]``, as is the result; it carries no gradient.
     """
     per_row = advantages[:, None]
     return per_row + torch.minimum(alpha * entropy.detach(), per_row.abs() / kappa)
 
 
 def policy_loss(
-    logps: Tensor,
-    old_logps: Tensor,
-    advantages: Tensor,
-    mask: Tensor,
-    *,
-    epsilon: float,
-    epsilon_high: float,
-    loss_type: str,
-    num_sequences: int,
-    num_tokens: int,
-    max_completion_length: int,
-    beta: float = 0.0,
-    ref_logps: Tensor | None = None,
+    logps: Tensor, old_logps: Tensor, advantages: Tensor, mask: Tensor, *,
+    epsilon: float, epsilon_high: float, loss_type: str, num_sequences: int, num_tokens: int,
+    max_completion_length: int, beta: float = 0.0, ref_logps: Tensor | None = None,
     dual_clip: float | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of one micro-batch, normalised by the totals of its mini-batch.
-
-    The losses of the micro-batches of a mini-batch therefore *sum* to the loss of the mini-batch,
-    however it is cut.
+    """The loss of one micro-batch, normalised by the totals of its mini-batch: those of all its
+    micro-batches *sum* to the loss of the mini-batch, however it is cut.
 
     Args:
         logps: ``[B, T]`` log-probabilities under the policy, with gradient.
@@ -136,9 +106,6 @@ def policy_loss(
         The loss, a scalar, and detached scalars: the sums over tokens ``tokens``,
         ``clipped_low``, ``clipped_high``, ``dual_clipped``, ``ratio``, ``kl``, ``kl_clamped``
         and the maximum ``ratio_max`` (0 if there is no token).
-
-    Raises:
-        UserError: unknown ``loss_type``; ``beta`` without ``ref_logps``.
     """
     check_choice("loss_type", loss_type, ("grpo", "dapo", "dr_grpo"))
     mask = mask.bool()

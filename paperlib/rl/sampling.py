@@ -24,6 +24,7 @@ from paperlib.errors import UserError
 from paperlib.rl.cache import BlockLayer, free_bytes, rows_at_once, token_bytes
 from paperlib.rl.layer_logits import LayerTrace
 from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
+from paperlib.rl.policy import in_eval_mode
 
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
 
@@ -59,17 +60,9 @@ def sample_groups(
         eos_token_ids: any of them ends a completion.
         layer_logits: "normed" or "raw" also records every sampled token's logit at every layer
             (:mod:`paperlib.rl.layer_logits`), without any further forward pass.
-
-    Raises:
-        UserError: an empty prompt, a setting out of its range, or logits that are not finite.
     """
     if not prompt_ids or not all(prompt_ids):
         raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
-    if min(num_generations, max_completion_length) < 1 or temperature < 0 or not 0 < top_p <= 1:
-        raise UserError(
-            f"num_generations {num_generations} and max_completion_length {max_completion_length} "
-            f"must be at least 1, temperature {temperature} 0 or more, and top_p {top_p} in (0, 1]"
-        )
     total = len(prompt_ids) * num_generations
     at_once = rows_at_once(
         total, max(map(len, prompt_ids)) + max_completion_length, token_bytes(model),
@@ -87,38 +80,33 @@ def sample_groups(
             numbers.append(torch.rand(total, device=model.device, generator=generator))
         return numbers[step][part]
 
-    was_training = model.training
-    model.eval()
-    try:
-        with LayerTrace(model, layer_logits) if layer_logits else nullcontext() as trace:
-            for start in range(0, total, at_once):
-                part = slice(start, min(start + at_once, total))
-                group = torch.arange(part.start, part.stop, device=model.device) // num_generations
-                first, last = start // num_generations, (part.stop - 1) // num_generations
-                tokens, logp, lengths, ended, traces = _decode(
-                    model,
-                    *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id,
-                              trace),
-                    max_completion_length, temperature, top_p, partial(uniform, part),
-                    eos_token_ids, trace,
+    tracing = LayerTrace(model, layer_logits) if layer_logits else nullcontext()
+    with in_eval_mode(model), tracing as trace:
+        for start in range(0, total, at_once):
+            part = slice(start, min(start + at_once, total))
+            group = torch.arange(part.start, part.stop, device=model.device) // num_generations
+            first, last = start // num_generations, (part.stop - 1) // num_generations
+            tokens, logp, lengths, ended, traces = _decode(
+                model,
+                *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id, trace),
+                max_completion_length, temperature, top_p, partial(uniform, part),
+                eos_token_ids, trace,
+            )
+            bad = (~torch.isfinite(logp).all(1)).nonzero()[:, 0].tolist()
+            if bad:
+                prompt, row = divmod(start + bad[0], num_generations)
+                raise UserError(
+                    f"{type(model).__name__} gave NaN or infinite logits while sampling, for "
+                    f"{len(bad)} of {len(logp)} completions (the first is completion {row} of "
+                    f"prompt {prompt}); its weights have diverged or the precision is too low: "
+                    "valid are finite weights (lower learning_rate)"
                 )
-                bad = (~torch.isfinite(logp).all(1)).nonzero()[:, 0].tolist()
-                if bad:
-                    prompt, row = divmod(start + bad[0], num_generations)
-                    raise UserError(
-                        f"{type(model).__name__} gave NaN or infinite logits while sampling, for "
-                        f"{len(bad)} of {len(logp)} completions (the first is completion {row} of "
-                        f"prompt {prompt}); its weights have diverged or the precision is too low: "
-                        "valid are finite weights (lower learning_rate)"
-                    )
-                ends = lengths.tolist()
-                completion_ids += [ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)]
-                logps += [row[:n].clone() for row, n in zip(logp.cpu(), ends, strict=True)]
-                truncated.append(~ended.cpu())
-                if traces:
-                    layers += torch.stack(traces, 1).cpu()
-    finally:
-        model.train(was_training)
+            ends = lengths.tolist()
+            completion_ids += [ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)]
+            logps += [row[:n].clone() for row, n in zip(logp.cpu(), ends, strict=True)]
+            truncated.append(~ended.cpu())
+            if traces:
+                layers += torch.stack(traces, 1).cpu()
     return Samples(
         prompt_ids, completion_ids, logps, torch.cat(truncated),
         torch.nn.utils.rnn.pad_sequence(layers, batch_first=True, padding_value=float("nan"))
@@ -130,14 +118,10 @@ def _prefill(
     model: PreTrainedModel, prompt_ids: list[list[int]], group: Tensor, pad_token_id: int,
     trace: LayerTrace | None,
 ) -> tuple[Cache, Tensor, Tensor]:
-    """Run each prompt once, padded on the left, and repeat the outcome over its ``group``.
+    """Run each prompt once, padded on the left, and repeat the outcome over its rows.
 
-    Args:
-        group: ``[rows]``, the prompt of each row.
-
-    Returns:
-        The cache with ``rows`` rows, the attention mask ``[rows, width]`` of the padded
-        prompts, and the logits ``[rows, vocabulary]`` of the first completion token.
+    ``group`` ``[rows]`` is the prompt of each row. Returns the cache, the attention mask ``[rows,
+    width]`` of the padded prompts, and logits ``[rows, vocabulary]`` of the first new token.
     """
     input_ids, attention_mask, position_ids = left_padded(prompt_ids, pad_token_id, model.device)
     cache = Cache(layer_class_to_replicate=BlockLayer)
@@ -161,10 +145,9 @@ def _decode(
     """One token per step for every row of the batch, until all rows have ended; ``uniform`` gives
     a step's random numbers ``[rows]``.
 
-    Returns:
-        ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first ``lengths``
-        ``[rows]`` of a row count, ``ended`` ``[rows]`` bool: by an end token, and the layer
-        logits ``[rows, layers]`` of each step, if traced.
+    Returns ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first
+    ``lengths`` ``[rows]`` of a row count, ``ended`` ``[rows]`` bool: by an end token, and the layer
+    logits ``[rows, layers]`` of each step, if traced.
     """
     device, rows = logits.device, len(logits)
     eos = torch.tensor(sorted(eos_token_ids), device=device)
@@ -215,20 +198,16 @@ def _decode(
 
 
 def _prepared_mask(attention_mask: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """What SDPA makes of ``[rows, width]`` for one query, made once instead of at every token.
-
-    None where nothing is padded, as transformers has it.
-    """
+    """What SDPA makes of ``[rows, width]`` for one query, made once instead of at every token;
+    None where nothing is padded, as transformers has it."""
     return None if attention_mask.all() else as_numbers(attention_mask.bool()[:, None, None], dtype)
 
 
 def _pick(
     logits: Tensor, temperature: float, top_p: float, uniform: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``[rows, vocabulary]`` logits and ``[rows]`` uniform numbers -> tokens and logps ``[rows]``.
-
-    The token is the first whose cumulative probability exceeds the uniform number.
-    """
+    """``[rows, vocabulary]`` logits and ``[rows]`` uniform numbers -> tokens and logps ``[rows]``:
+    the first token whose cumulative probability exceeds the uniform number."""
     logits = logits.float()
     if temperature == 0:
         logps = torch.log_softmax(logits, -1)

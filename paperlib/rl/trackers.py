@@ -11,29 +11,16 @@ from __future__ import annotations
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from paperlib.errors import UserError
 from paperlib.files import read_json, short_hash
 
 TRACKERS = ("tensorboard", "trackio", "wandb")  # each is the name of its package, too
-PROJECT = "paperlib"  # in trackio and wandb
-
-
-class Tracker(Protocol):
-    """What gets the metrics of every step."""
-
-    def log(self, metrics: dict[str, float], step: int) -> None: ...
-
-    def finish(self) -> None: ...
 
 
 def check_trackers(report_to: str) -> tuple[str, ...]:
-    """The names in ``report_to``, each once; "none" or an empty text: none.
-
-    Raises:
-        UserError: a name of nothing, or of a package that is not installed.
-    """
+    """The names in ``report_to``, each once; "none" or an empty text: none."""
     names = tuple(dict.fromkeys(n.strip() for n in report_to.split(",") if n.strip()))
     if names == ("none",):
         return ()
@@ -48,17 +35,15 @@ def check_trackers(report_to: str) -> tuple[str, ...]:
     return names
 
 
-def open_tracker(name: str, folder: Path, start: int) -> Tracker:
-    """A tracker for the run in ``folder``, which has done ``start`` steps already.
-
-    A resumed run goes on under its old name, made from the run's and from when its folder was
-    made, so that a run that was deleted and trained anew is a new one.
-    """
+def open_tracker(name: str, folder: Path, start: int) -> Any:
+    """What has ``log(metrics, step=...)`` and ``finish()``, for a run that has done ``start``
+    steps. It goes on under its old name, made from the run's and from when its folder was made, so
+    that a run that was deleted and trained anew is a new one."""
     if name == "tensorboard":
         return _TensorBoard(folder, start)
     made = short_hash(read_json(folder / "environment.json"))
-    options: dict[str, Any] = {
-        "project": PROJECT, "name": f"{folder.name}-{made}", "resume": "allow",
+    options = {
+        "project": "paperlib", "name": f"{folder.name}-{made}", "resume": "allow",
         "config": read_json(folder / "config.json"),
     }
     if name == "wandb":
@@ -72,10 +57,8 @@ class _TensorBoard:
 
         # steps after the checkpoint are trained again: their points go
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        self.finish = self._writer.close
 
     def log(self, metrics: dict[str, float], step: int) -> None:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
-
-    def finish(self) -> None:
-        self._writer.close()

@@ -14,6 +14,7 @@ bit-identical to a run that was never interrupted.
 from __future__ import annotations
 
 import copy
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,11 +55,6 @@ def train(
     ``watch`` gets the metrics of all steps so far after each step and returns lines to show, such
     as the warnings of ``paperlib.evaluation.collapse.CollapseWatch``. ``report_to``: who else gets
     the metrics, see :mod:`paperlib.rl.trackers`.
-
-    Raises:
-        UserError: bad data, model, device or ``report_to``; a folder of another config; a damaged
-            checkpoint; rewards that are not one finite number a rollout; no finite gradient for
-            ``max_skipped_steps``. What was computed before stays on disk.
     """
     folder = Path(folder)
     if finished(config, folder):
@@ -111,9 +107,7 @@ def train(
         while step < config.max_steps and empty_steps < config.max_empty_steps:
             step += 1
             clock: dict[str, float] = {}
-            rate = config.learning_rate * learning_rate_factor(
-                step - 1, config.max_steps, config.warmup_steps, config.lr_scheduler_type
-            )
+            rate = config.learning_rate * rate_factor(config, step)
             for parameters in optimizer.param_groups:
                 parameters["lr"] = rate
             with timed(clock, "sample"):
@@ -129,13 +123,13 @@ def train(
                 write_rollouts(folder, batch.rollouts, values, rewards, advantages.numpy())
             row = as_json({
                 "step": step, "epoch": stream.drawn / len(stream.problems),
-                "learning_rate": rate, **metrics, **in_seconds(clock),
+                "learning_rate": rate, **metrics, **clock,
             })
             last = step == config.max_steps or empty_steps == config.max_empty_steps
             if last or step % config.save_steps == 0:
                 with timed(clock, "checkpoint"):
                     save(step)
-            log.step({**row, **in_seconds(clock)}, batch.trouble if batch else ())
+            log.step({**row, **clock}, batch.trouble if batch else ())
     finally:
         log.close()
     write_complete(folder, end_reason(config, empty_steps), step, seconds + time.time() - began)
@@ -148,13 +142,15 @@ def end_reason(config: RunConfig, empty_steps: int) -> str:
     return f"no group with spread in accuracy for {empty_steps} steps"
 
 
-def in_seconds(clock: dict[str, float]) -> dict[str, float]:
-    """A clock of :func:`timed` as metrics."""
-    return {f"seconds/{name}": round(value, 4) for name, value in clock.items()}
+def rate_factor(config: RunConfig, step: int) -> float:
+    """On the learning rate in a generation step, counted from 1."""
+    return learning_rate_factor(
+        step - 1, config.max_steps, config.warmup_steps, config.lr_scheduler_type
+    )
 
 
 def reward_terms(config: RunConfig) -> list[RewardTerm]:
-    """The run's own terms. Raises UserError if two have one name: each is logged by it."""
+    """The run's own terms, each of which is logged by its name."""
     terms = [copy.deepcopy(term) for term in config.terms]
     names = [term.name for term in terms]
     if len(set(names)) < len(names):
@@ -163,11 +159,8 @@ def reward_terms(config: RunConfig) -> list[RewardTerm]:
 
 
 def restore_terms(terms: list[RewardTerm], states: dict[str, Any]) -> None:
-    """Give the terms of a resumed run what they remembered.
-
-    Raises:
-        UserError: a memory is missing, or of no term: the run would silently become another one.
-    """
+    """Give the terms of a resumed run what they remembered; with a memory missing, or one too
+    many, it would silently become another run."""
     held = {term.name: term for term in terms if hasattr(term, "state_dict")}
     if held.keys() != states.keys():
         raise UserError(
@@ -211,8 +204,6 @@ def open_folder(config: RunConfig, folder: Path, device: str, **more: Any) -> No
 
 def seed_everything(seed: int) -> None:
     """Seed the global generators, for reward terms and models that draw from them."""
-    import random
-
     random.seed(seed)
     np.random.seed(seed % 2**32)  # it takes no more
     torch.manual_seed(seed)
@@ -220,7 +211,7 @@ def seed_everything(seed: int) -> None:
 
 @contextmanager
 def timed(clock: dict[str, float], name: str) -> Iterator[None]:
-    """Add the block's wall time in seconds to ``clock[name]``."""
+    """Keep the block's wall time as the metric ``seconds/<name>``."""
     began = time.perf_counter()
     yield
-    clock[name] = clock.get(name, 0.0) + time.perf_counter() - began
+    clock[f"seconds/{name}"] = round(time.perf_counter() - began, 4)

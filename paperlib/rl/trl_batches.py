@@ -16,13 +16,10 @@ COLUMNS = {
 
 
 def keep_groups(config: RunConfig, accuracy: Tensor) -> tuple[Tensor, dict[str, float]]:
-    """The rows to train on, and counts for the metrics.
+    """The rows to train on, by ``accuracy`` ``[n]``, and counts for the metrics.
 
     Dynamic sampling keeps the first ``prompts_per_step`` groups that have spread in raw accuracy,
     of those that were drawn at once; it may find fewer.
-
-    Args:
-        accuracy: ``[n]``, groups next to each other.
     """
     size = config.num_generations
     flat = torch.zeros(len(accuracy) // size, dtype=torch.bool)
@@ -39,7 +36,8 @@ def deal(
     config: RunConfig, rows: dict[str, Tensor], kept: Tensor, advantages: Tensor, *,
     micro_batch: int, process: int = 0, processes: int = 1,
 ) -> tuple[list[dict[str, Tensor]], list[int]]:
-    """The kept rows as one process's micro-batches, in the order in which they are used.
+    """The kept rows as one process's micro-batches, in the order in which they are used, and the
+    number of real rows in each mini-batch.
 
     Groups are cut into mini-batches as our loop does it, whatever the number of processes. Where
     too few are kept to fill one, rows without any token to learn from make up the size, which TRL
@@ -50,9 +48,6 @@ def deal(
         kept: indices of whole groups among the ``n`` rows.
         advantages: ``[n]``.
         micro_batch: rows of a micro-batch in each process.
-
-    Returns:
-        The micro-batches, of equal number a mini-batch, and the real rows of each mini-batch.
     """
     groups = kept.reshape(-1, config.num_generations)
     each = -(-len(groups) // config.mini_batches)

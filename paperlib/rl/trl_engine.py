@@ -47,17 +47,9 @@ def train(
 ) -> None:
     """Train the run in ``folder`` with TRL, or resume it; a finished run is left as it is.
 
-    Under ``accelerate launch`` every process calls this; the first of them writes the folder.
-
-    Args:
-        device: "auto", "cpu" or "cuda"; which GPU is the launcher's to say.
-        watch, report_to: as in :func:`paperlib.rl.train.train`.
-        vllm: sample with vLLM, which shares the GPUs with training.
-
-    Raises:
-        UserError: as :func:`paperlib.rl.train.train`; another engine's config; completions that
-            cannot be shared out among the processes; layer logits from a sharded model where TRL
-            makes no forward pass that could give them, or under FSDP.
+    Under ``accelerate launch`` every process calls this; the first of them writes the folder. Which
+    GPU is "cuda" is the launcher's to say; with ``vllm`` sampling shares the GPUs with training.
+    ``watch`` and ``report_to`` are as in :func:`paperlib.rl.train.train`.
     """
     folder = Path(folder)
     if finished(config, folder):
@@ -75,11 +67,12 @@ def train(
         )
     trainer.accelerator.wait_for_everyone()
     checkpoint = newest_checkpoint(folder, config.save_steps)
-    state = load_state(checkpoint) if checkpoint else {}
+    if checkpoint:
+        state = load_state(checkpoint)
+        trainer.restore(state)
     try:
-        if state.get("empty_steps") == config.max_empty_steps:  # killed before complete.json
+        if trainer.empty_steps == config.max_empty_steps:  # killed before complete.json
             trainer.state.global_step = state["step"] * config.mini_batches
-            trainer.empty_steps, trainer.earlier_seconds = state["empty_steps"], state["seconds"]
         else:
             with quiet_transformers(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # TRL's own words to transformers
@@ -95,14 +88,7 @@ def train(
 def make_trainer(
     config: RunConfig, folder: Path, device: str = "cpu", *, vllm: bool = False
 ) -> TermsTrainer:
-    """The trainer of a run, ready to train from the start or from a checkpoint of ``folder``.
-
-    Args:
-        device: "cpu" or "cuda".
-
-    Raises:
-        UserError: see :func:`train`.
-    """
+    """The trainer of a run, ready to train from the start or from a checkpoint of ``folder``."""
     if config.engine != "trl":
         raise UserError(f"engine is {config.engine!r}; this one trains 'trl'")
     if config.beta and "::" in config.model:

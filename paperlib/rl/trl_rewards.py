@@ -23,15 +23,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from paperlib.errors import UserError
 from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
-from paperlib.rl.layer_logits import LayerTrace, answer_token
-from paperlib.rl.padding import left_padded
+from paperlib.rl.collect import make_rollouts
 from paperlib.rl.policy import end_tokens
+from paperlib.rl.trl_layers import wrong_answers
 from paperlib.tasks.grading import grade_all
 from paperlib.tasks.rows import OWN_ROWS, Problem, check_problems, to_problem
 
@@ -46,12 +42,6 @@ def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
     training. In evaluation (``trainer.evaluate()``, ``eval_strategy``) a copy answers, so that the
     memory is read but stays as it is. The rollouts' ``step`` counts training calls, one per
     generation batch, as in our loop; TRL's ``global_step`` counts updates.
-
-    Returns:
-        A function of TRL's keyword arguments to one reward per completion. It raises UserError
-        for missing columns, rows that are no problem (checked for the whole data set at the first
-        call), groups that are not whole, several processes, a resumed run, and another caller
-        than a ``GRPOTrainer``.
     """
     calls = 0
 
@@ -72,54 +62,15 @@ def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
         calls += training
         rollouts = _rollouts(trainer, max(calls, 1), completion_ids, columns)
         if getattr(term, "needs_layer_logits", False):
-            rollouts.layer_logits = _wrong_answers(
-                trainer, rollouts, prompts, completion_ids, term.settings
+            rollouts.layer_logits = wrong_answers(
+                trainer, term.settings, rollouts.accuracy,
+                lambda row: _prompt_ids(trainer, prompts[row]), completion_ids,
+                rollouts.completions,
             )
         return call_term(term if training else copy.deepcopy(term), rollouts).tolist()
 
     reward.__name__ = term.name
     return reward
-
-
-@torch.no_grad()
-def layer_logits_of(
-    model: Any, prompt_ids: list[list[int]], completion_ids: list[list[int]],
-    positions: list[int], reading: str, *, batch_size: int,
-) -> Tensor:
-    """The logit of one token of each completion at every layer: ``[n, layers]`` float32, CPU.
-
-    Equal to what :func:`paperlib.rl.sampling.sample_groups` records, by a forward pass over each
-    prompt and completion up to that token. The model is run in eval mode and handed back as it was.
-
-    Args:
-        positions: ``[n]``, index of the token within its completion.
-        reading: "normed" or "raw" (:class:`~paperlib.rl.layer_logits.LayerTrace`).
-        batch_size: rows of one forward pass.
-    """
-    was_training = model.training
-    model.eval()
-    before = [
-        prompt + ids[:position]
-        for prompt, ids, position in zip(prompt_ids, completion_ids, positions, strict=True)
-    ]
-    tokens = torch.tensor([ids[at] for ids, at in zip(completion_ids, positions, strict=True)])
-    out = []
-    try:
-        with LayerTrace(model, reading) as trace:  # it keeps the last position: pad on the left
-            for rows in torch.arange(len(before)).split(batch_size):
-                input_ids, mask, positions_of = left_padded(
-                    [before[i] for i in rows], 0, model.device
-                )
-                # the decoder alone: TRL replaces the forward of the whole model, and its
-                # vocabulary product is not needed
-                model.base_model(
-                    input_ids=input_ids, attention_mask=mask, position_ids=positions_of,
-                    use_cache=False,
-                )
-                out.append(trace.logits(tokens[rows].to(model.device)).cpu())
-    finally:
-        model.train(was_training)
-    return torch.cat(out)
 
 
 def _check_start(trainer: Any, term: RewardTerm) -> None:
@@ -170,40 +121,15 @@ def _rollouts(
             f"{len(ids)} completions of problems {', '.join(dict.fromkeys(ids))} are not whole "
             f"groups of {size}; choose batch sizes that are multiples of num_generations"
         )
-    tokenizer, golds = trainer.processing_class, [problem.answer for problem in problems]
     # decoded here, because a trainer that parses messages may cut the reasoning out of them
-    texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-    ends = end_tokens(trainer.model, tokenizer)
-    return Rollouts(
-        step=step, num_generations=size, problem_ids=ids, questions=list(columns["question"]),
-        golds=golds, completions=texts,
-        lengths=np.array([len(row) for row in completion_ids]),
-        truncated=np.array([not row or row[-1] not in ends for row in completion_ids]),
-        accuracy=np.array(grade_all(texts, golds, questions=columns["question"]), dtype=float),
-        max_completion_length=args.max_completion_length,
+    texts = trainer.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
+    ends = end_tokens(trainer.model, trainer.processing_class)
+    return make_rollouts(
+        step, size, args.max_completion_length, problems, texts,
+        [len(row) for row in completion_ids],
+        [not row or row[-1] not in ends for row in completion_ids],
+        grade_all(texts, [p.answer for p in problems], questions=columns["question"]),
     )
-
-
-def _wrong_answers(
-    trainer: Any, rollouts: Rollouts, prompts: list, completion_ids: list[list[int]], settings: Any
-) -> np.ndarray:
-    """``[n, layers]`` float32: layer logits at the answers of the wrong rollouts, else NaN."""
-    tokenizer, rows, positions = trainer.processing_class, [], []
-    for row in np.flatnonzero(rollouts.accuracy < 0.5).tolist():
-        text = rollouts.completions[row]
-        position = answer_token(tokenizer, completion_ids[row], text, settings.position)
-        if position is not None:
-            rows.append(row)
-            positions.append(position)
-    layers = trainer.model.config.num_hidden_layers
-    out = np.full((len(rollouts), layers), np.nan, dtype=np.float32)
-    if rows:
-        out[rows] = layer_logits_of(
-            trainer.model, [_prompt_ids(trainer, prompts[row]) for row in rows],
-            [completion_ids[row] for row in rows], positions, settings.logit,
-            batch_size=trainer.args.per_device_train_batch_size,
-        ).numpy()
-    return out
 
 
 def _prompt_ids(trainer: Any, prompt: str | list[dict[str, str]]) -> list[int]:

@@ -16,7 +16,6 @@ from paperlib.rl.config import RunConfig
 # prompts_per_step of them with spread in accuracy are kept. Ours; our loop draws until it has them.
 OVERSAMPLING = 2
 
-
 # accelerate's configurations; what is computed is the run's config alone
 LAUNCH_DIR = Path(__file__).parent / "launch"
 
@@ -26,15 +25,35 @@ def oversampling(config: RunConfig) -> int:
     return OVERSAMPLING if config.dynamic_sampling else 1
 
 
+# settings that have one name in both
+SAME = (
+    "num_generations", "max_completion_length", "temperature", "top_p", "loss_type", "epsilon",
+    "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "lr_scheduler_type",
+    "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
+)  # fmt: skip
+# what our loop does not have, and how its rewards are summed
+FIXED = {
+    "num_generations_eval": None, "num_iterations": 1, "top_k": 0, "min_p": None,
+    "repetition_penalty": 1.0, "generation_kwargs": None, "chat_template_kwargs": None,
+    "use_transformers_continuous_batching": False,  # it casts the weights that are trained
+    "shuffle_dataset": False,  # the order is PromptStream's
+    "remove_unused_columns": False,
+    "use_bias_correction_kl": False, "multi_objective_aggregation": "sum_then_normalize",
+    "reward_weights": None, "importance_sampling_level": "token", "top_entropy_quantile": 1.0,
+    "entropy_coef": 0.0, "use_adaptive_entropy": False, "off_policy_mask_threshold": None,
+    "sync_ref_model": False, "router_aux_loss_coef": 0.0,
+    "disable_dropout": True,  # it samples in train mode
+    # the ratio is to the weights that train, whoever samples, as in our loop under bf16
+    "vllm_importance_sampling_correction": False,
+    "fp16": False, "cast_lm_head_to_fp32": False,
+    "activation_checkpointing_kwargs": {"use_reentrant": False},
+    "save_strategy": "steps", "save_total_limit": None,
+}  # fmt: skip
+
+
 def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
-    """Keyword arguments of ``trl.GRPOConfig`` that follow from the run, machine aside.
-
-    Args:
-        processes: among which each update's completions are shared out evenly.
-
-    Raises:
-        UserError: they cannot be.
-    """
+    """Keyword arguments of ``trl.GRPOConfig`` that follow from the run, machine aside, with each
+    update's completions shared out evenly among the processes."""
     completions = config.prompts_per_step * config.num_generations
     per_update = completions // config.mini_batches
     if per_update % processes:
@@ -48,79 +67,27 @@ def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
     room = max(1, config.micro_batch_tokens // width)  # completions in one pass with gradient
     per_device = max(n for n in range(1, min(local, room) + 1) if local % n == 0)
     return {
-        # rollouts
-        "num_generations": config.num_generations,
-        "num_generations_eval": None,
+        **{name: getattr(config, name) for name in SAME}, **FIXED,
         "generation_batch_size": completions,  # trained on; dynamic sampling draws more
-        "num_iterations": 1,
-        "max_completion_length": config.max_completion_length,
-        "temperature": config.temperature,
-        "top_p": config.top_p,
-        "top_k": 0,
-        "min_p": None,
-        "repetition_penalty": 1.0,
-        "generation_kwargs": None,
-        "chat_template_kwargs": None,
-        "use_transformers_continuous_batching": False,  # it casts the weights that are trained
-        "shuffle_dataset": False,  # the order is PromptStream's
-        "remove_unused_columns": False,
-        # objective
-        "loss_type": config.loss_type,
-        "epsilon": config.epsilon,
-        "epsilon_high": config.epsilon_high,
         # min(ratio, delta) binds where the advantage is negative only: the dual clip
         "delta": config.dual_clip,
-        "beta": config.beta,
-        "use_bias_correction_kl": False,
         "scale_rewards": "group" if config.scale_rewards else "none",
-        "multi_objective_aggregation": "sum_then_normalize",
-        "reward_weights": None,
-        "importance_sampling_level": "token",
-        "mask_truncated_completions": config.mask_truncated_completions,
-        "top_entropy_quantile": 1.0,
-        "entropy_coef": 0.0,
-        "use_adaptive_entropy": False,
-        "off_policy_mask_threshold": None,
-        "sync_ref_model": False,
-        "router_aux_loss_coef": 0.0,
-        "disable_dropout": True,  # it samples in train mode
-        # the ratio is to the weights that train, whoever samples, as in our loop under bf16
-        "vllm_importance_sampling_correction": False,
-        # optimiser
         "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": local // per_device,
         "max_steps": config.max_steps * config.mini_batches,
-        "learning_rate": config.learning_rate,
-        "lr_scheduler_type": config.lr_scheduler_type,
         "warmup_steps": config.warmup_steps * config.mini_batches,
-        "adam_beta1": config.adam_beta1,
-        "adam_beta2": config.adam_beta2,
-        "adam_epsilon": config.adam_epsilon,
-        "weight_decay": config.weight_decay,
-        "max_grad_norm": config.max_grad_norm,
-        # precision and seed
         "bf16": config.precision == "bf16",
-        "fp16": False,
-        "cast_lm_head_to_fp32": False,
         "activation_checkpointing": config.gradient_checkpointing,
-        "activation_checkpointing_kwargs": {"use_reentrant": False},
-        "seed": config.seed,
         # checkpoints on generation boundaries only: there alone a resumed run is exact
-        "save_strategy": "steps",
         "save_steps": config.save_steps * config.mini_batches,
-        "save_total_limit": None,
     }
 
 
 def machine_settings(
     config: RunConfig, device: str, processes: int, vllm: bool
 ) -> dict[str, Any]:
-    """Keyword arguments of ``trl.GRPOConfig`` that change where and how fast, not what.
-
-    Args:
-        device: "cpu" or "cuda".
-        vllm: sample with vLLM on the GPUs that train.
-    """
+    """Keyword arguments of ``trl.GRPOConfig`` that change where ("cpu" or "cuda") and how fast,
+    not what; ``vllm`` samples on the GPUs that train."""
     settings: dict[str, Any] = {
         "use_cpu": device == "cpu",
         "optim": "adamw_torch" if device == "cpu" else "adamw_torch_fused",

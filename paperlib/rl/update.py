@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,16 +28,14 @@ def update(
     config: RunConfig, model: Any, reference: Any, optimizer: torch.optim.Optimizer,
     batch: Batch, advantages: Tensor,
 ) -> dict[str, float]:
-    """``mini_batches`` optimiser steps on one batch of rollouts.
+    """``mini_batches`` optimiser steps on one batch of rollouts; returns metrics of it.
+
+    A step whose loss or gradient is not finite is left out and counted in ``skipped_updates``, and
+    ``batch.trouble`` says why.
 
     Args:
         reference: the initial model if ``config.beta`` > 0, else None.
         advantages: ``[n]``, one per rollout.
-
-    Returns:
-        Token means of entropy, KL and clip fractions over the whole batch, ``ratio_max``, the
-        mean gradient norm before clipping, the mean loss, and ``skipped_updates`` (loss or gradient
-        was not finite: the step is left out and counted, and ``batch.trouble`` says why).
     """
     n = len(batch.completion_ids)
     groups = torch.arange(n).split(config.num_generations)  # a mini-batch has whole groups
@@ -45,12 +44,15 @@ def update(
     if config.precision == "bf16":
         # Rounding differs between decoding and this forward pass; the ratio must not see that.
         with torch.no_grad():
-            batch.logps = _fresh_logps(config, model, batch)
+            for part in _cut(config, batch, range(n)):
+                logps, _, mask = _forward(config, model, batch, part)
+                for row, values, real in zip(part, logps, mask, strict=True):
+                    batch.logps[row] = values[real].cpu()
     model.train()
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     totals: Counter[str] = Counter()
-    ratio_max, norms, losses, skipped = 0.0, [], [], 0
+    ratio_max, norms, losses = 0.0, [], []
     for rows in parts:
         loss, stats = _backward(config, model, reference, batch, advantages, rows)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
@@ -59,7 +61,6 @@ def update(
             norms.append(float(norm))
             losses.append(loss)
         else:
-            skipped += 1
             batch.trouble.append(_why_skipped(config, model, batch, advantages, rows))
         optimizer.zero_grad(set_to_none=True)
         ratio_max = max(ratio_max, stats.pop("ratio_max"))
@@ -79,7 +80,7 @@ def update(
         "dual_clip": totals["dual_clipped"] / tokens,
         "ratio_max": ratio_max,
         "updates": len(losses),
-        "skipped_updates": skipped,
+        "skipped_updates": len(parts) - len(losses),
     }
 
 
@@ -92,8 +93,7 @@ def _why_skipped(
     if not bad:
         what = "a log-probability under the policy"
         with torch.no_grad():
-            for chosen in _cut(config, batch, rows):
-                part = [rows[i] for i in chosen]
+            for part in _cut(config, batch, rows):
                 logps = _forward(config, model, batch, part)[0].cpu()
                 bad += [i for i, row in zip(part, logps, strict=True) if not row.isfinite().all()]
     text = "an update was skipped, its loss or gradient was not finite"
@@ -111,8 +111,7 @@ def _backward(
     left_out = batch.rollouts.truncated & config.mask_truncated_completions
     num_tokens = sum(len(batch.completion_ids[i]) for i in rows if not left_out[i])
     total, sums, ratio_max = 0.0, Counter(), 0.0
-    for chosen in _cut(config, batch, rows):
-        part = [rows[i] for i in chosen]
+    for part in _cut(config, batch, rows):
         logps, entropy, mask = _forward(config, model, batch, part)
         ref_logps = None
         if config.beta:
@@ -147,20 +146,10 @@ def _forward(config: RunConfig, model: Any, batch: Batch, rows: list[int]):
         )
 
 
-def _cut(config: RunConfig, batch: Batch, rows: list[int]) -> list[list[int]]:
-    """Micro-batches of ``rows``, as indices into it."""
-    return micro_batches(
+def _cut(config: RunConfig, batch: Batch, rows: Sequence[int]) -> list[list[int]]:
+    """Micro-batches of ``rows``."""
+    parts = micro_batches(
         [batch.prompt_ids[i] for i in rows], [batch.completion_ids[i] for i in rows],
         config.micro_batch_tokens,
     )
-
-
-def _fresh_logps(config: RunConfig, model: Any, batch: Batch) -> list[Tensor]:
-    """The sampling policy's logps computed by the training forward pass."""
-    everything = list(range(len(batch.completion_ids)))
-    out: list[Tensor] = [torch.empty(0)] * len(everything)
-    for rows in _cut(config, batch, everything):
-        logps, _, mask = _forward(config, model, batch, rows)
-        for i, row in enumerate(rows):
-            out[row] = logps[i][mask[i]].cpu()
-    return out
+    return [[rows[i] for i in part] for part in parts]
