@@ -199,7 +199,8 @@ def _runs(options: argparse.Namespace) -> None:
 
 
 def _notebook(options: argparse.Namespace) -> int:
-    from paperlib.experiments.notebooks import NotebookError, parse_pairs, run_notebook
+    from paperlib.experiments.notebooks import NotebookError, run_notebook
+    from paperlib.experiments.parameters import parse_pairs
 
     try:
         print(
@@ -219,7 +220,7 @@ def _notebook(options: argparse.Namespace) -> int:
 def _reproduce(options: argparse.Namespace) -> int:
     from paperlib.environment import ROOT
     from paperlib.experiments.artefacts import artefacts, choose, reproduce
-    from paperlib.experiments.notebooks import parse_pairs
+    from paperlib.experiments.parameters import parse_pairs
     from paperlib.report.index import write_index
 
     if not options.names:

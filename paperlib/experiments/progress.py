@@ -1,55 +1,47 @@
-"""Progress of a grid: a bar for people, a status file for whoever runs the notebook.
-
-``PAPERLIB_PROGRESS=0`` turns bars off; ``PAPERLIB_STATUS=<file>`` has the state written there: so
-the notebook runner shows it on the terminal instead of in the executed notebook.
-"""
+"""Progress of a grid: a bar for people, or lines on the terminal of whoever runs the notebook."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
-from types import TracebackType
+import time
+from contextlib import suppress
+
+STATUS = "PAPERLIB_STATUS"  # the notebook runner's process id, a descriptor of its terminal, a name
+SECONDS = 5.0  # between two lines
 
 
 class Progress:
-    """A context manager around the runs of one grid."""
+    """The state of the runs of one grid. ``PAPERLIB_PROGRESS=0`` turns bars off."""
 
     def __init__(self, total: int, done: int) -> None:
-        self.total, self.done = total, done
-        self.running = ""
-        status = os.environ.get("PAPERLIB_STATUS")
-        self._file = Path(status) if status else None
-        self._bar = None
-        if os.environ.get("PAPERLIB_PROGRESS") != "0":
-            from tqdm.auto import tqdm
+        from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True)
+        self._bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True,
+                         disable=os.environ.get("PAPERLIB_PROGRESS") == "0")  # fmt: skip
+        self.total, self.done = total, done
+        self._told, self._told_at = "", 0.0
+        runner, *rest = os.environ.get(STATUS, "").split(" ", 2)
+        # a descriptor of the notebook's kernel only, not of what that starts
+        self._terminal = rest if runner == str(os.getppid()) else None
 
     def show(self, running: list[str]) -> None:
         """Name what runs now."""
         text = ", ".join(running)
-        if text == self.running:
-            return
-        self.running = text
-        if self._bar is not None:
-            self._bar.set_postfix_str(text)
-        if self._file is not None:
-            self._file.write_text(f"{self.done}/{self.total} runs; {text}\n", encoding="utf-8")
+        self._bar.set_postfix_str(text)
+        state = f"{self.done}/{self.total} runs; {text}"
+        if self._terminal and state != self._told and time.monotonic() > self._told_at + SECONDS:
+            self._told, self._told_at = state, time.monotonic()
+            descriptor, name = self._terminal
+            with suppress(OSError):  # nobody looks any more
+                os.write(int(descriptor), f"{name}: {state}\n".encode())
 
     def advance(self) -> None:
         """One more run is over."""
         self.done += 1
-        if self._bar is not None:
-            self._bar.update()
+        self._bar.update()
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
