@@ -143,7 +143,8 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from paperlib.experiments.grid import Job
+    from paperlib.experiments.grid import fixed_threads
+    from paperlib.experiments.jobs import Job
     from paperlib.experiments.recipes import eval_settings
 
     run = _run(options)
@@ -151,7 +152,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         raise UserError(f"{run.folder} is {run.status()}; train it first")
     settings = eval_settings(options.paper, options.profile, options.split, model=options.model)
     job = Job(run, (settings,), options.checkpoints, threads=1, device=options.device)
-    job.work()
+    with fixed_threads(job.threads):
+        job.work()
     for step in job.steps():
         problems = run.evaluation(step, settings)["problems"]
         share = sum(p["correct"] / p["n"] for p in problems) / len(problems)

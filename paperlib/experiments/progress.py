@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+
+from paperlib.experiments.store import Run
 
 STATUS = "PAPERLIB_STATUS"  # the notebook runner's process id, a descriptor of its terminal, a name
 SECONDS = 5.0  # between two lines
@@ -24,9 +28,9 @@ class Progress:
         # a descriptor of the notebook's kernel only, not of what that starts
         self._terminal = rest if runner == str(os.getppid()) else None
 
-    def show(self, running: list[str]) -> None:
-        """Name what runs now."""
-        text = ", ".join(running)
+    def show(self, running: Sequence[Run], queued: int = 0) -> None:
+        """Name what runs now, and how many wait in a cluster's queue."""
+        text = ", ".join([f"{queued} queued"] * bool(queued) + [describe(run) for run in running])
         self._bar.set_postfix_str(text)
         state = f"{self.done}/{self.total} runs; {text}"
         if self._terminal and state != self._told and time.monotonic() > self._told_at + SECONDS:
@@ -45,3 +49,22 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.close()
+
+
+def describe(run: Run) -> str:
+    """``DAPO s0 12/60``: method, seed and the last step in metrics.jsonl."""
+    config = run.config
+    if (run.folder / "complete.json").exists():
+        return f"{config.method} s{config.seed} evaluating"
+    return f"{config.method} s{config.seed} {_last_step(run)}/{config.max_steps}"
+
+
+def _last_step(run: Run) -> int:
+    """Reads the end of the file only, since it is asked for twice a second."""
+    try:
+        with open(run.folder / "metrics.jsonl", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
+            lines = file.read().split(b"\n")
+        return int(json.loads(lines[-2])["step"])  # lines[-1] is empty or half-written
+    except (OSError, IndexError, KeyError, ValueError):
+        return 0
