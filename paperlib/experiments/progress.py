@@ -23,7 +23,7 @@ class Progress:
         self._bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True,
                          disable=os.environ.get("PAPERLIB_PROGRESS") == "0")  # fmt: skip
         self.total, self.done = total, done
-        self._told, self._told_at = "", 0.0
+        self._text, self._told, self._told_at = "", "", 0.0
         runner, *rest = os.environ.get(STATUS, "").split(" ", 2)
         # a descriptor of the notebook's kernel only, not of what that starts
         self._terminal = rest if runner == str(os.getppid()) else None
@@ -31,7 +31,9 @@ class Progress:
     def show(self, running: Sequence[Run], queued: int = 0) -> None:
         """Name what runs now, and how many wait in a cluster's queue."""
         text = ", ".join([f"{queued} queued"] * bool(queued) + [describe(run) for run in running])
-        self._bar.set_postfix_str(text)
+        if text != self._text:
+            self._text = text
+            self._bar.set_postfix_str(text)
         state = f"{self.done}/{self.total} runs; {text}"
         if self._terminal and state != self._told and time.monotonic() > self._told_at + SECONDS:
             self._told, self._told_at = state, time.monotonic()
