@@ -19,8 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 (a notebook or run failed), 2 (usage), 3
     (this machine lacks what the command needs) or 128 and the number of the signal that ended it.
 
-    Without ``arguments`` it is this process's command, and is ended by signals and by its parent's
-    end as :mod:`paperlib.processes` says.
+    Without ``arguments`` it is this process's command, ended as :mod:`paperlib.processes` says.
     """
     if arguments is None:
         end_by_signals()
@@ -57,10 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_argument("--profile", default="tiny", help=f"{PROFILES} (%(default)s)")
         command.add_argument("--model", help="of the profile (its main one)")
         command.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-        command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
-        command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
         command.add_argument("--device", default="auto", help="auto, cpu, cuda (%(default)s)")
-        command.add_argument("--engine", default="ours", help="ours or trl (%(default)s)")
     train.add_argument(
         "--vllm", action="store_true", help="sample with vLLM, on the GPUs that train (engine trl)"
     )
@@ -84,38 +80,36 @@ def build_parser() -> argparse.ArgumentParser:
     data.add_argument("names", nargs="*", metavar="name", help="such as gsm8k-train; none: list")
 
     runs = add("runs", _runs, "list the runs there are")
-    runs.add_argument("--runs", default="runs", help="the run store (%(default)s)")
 
     notebook = add("notebook", _notebook, "execute a parameterised notebook")
     notebook.add_argument("path", help="an .ipynb file")
-    notebook.add_argument(
-        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
-        help="a parameter; may be repeated",
-    )  # fmt: skip
     notebook.add_argument("--output", help="(executed/<PROFILE>/<folder>/<name>.ipynb)")
     notebook.add_argument("--cell-timeout", type=int, help="seconds per cell (no limit)")
 
     reproduce = add("reproduce", _reproduce, "execute the notebooks of tables and figures by name")
     reproduce.add_argument("names", nargs="*", help="such as table2, fig3-meds or all; none: list")
     reproduce.add_argument(
-        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
-        help="a parameter, for the notebooks that have it; may be repeated",
-    )  # fmt: skip
-    reproduce.add_argument(
         "--parallel", type=int, default=1, help="notebooks at once (%(default)s)"
     )
     reproduce.add_argument(
         "--force", action="store_true", help="start although the plan names something missing"
     )
+    for command in (notebook, reproduce):
+        command.add_argument(
+            "-p", dest="parameters", nargs=2, action="append", default=[],
+            metavar=("NAME", "VALUE"), help="a parameter of the notebooks that have it; repeatable",
+        )  # fmt: skip
 
     plan = add("plan", _plan, "what artefacts need: runs, tokens, GPU hours, disk, what is missing")
     plan.add_argument("names", nargs="+", help="such as table1, table2-meds or all")
     plan.add_argument("--profile", default="paper", help=f"{PROFILES} (%(default)s)")
-    plan.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
     plan.add_argument("--seeds", default="0,1,2", help="(%(default)s)")
     plan.add_argument("--models", help="of the Table 1s, with commas between (the profile's own)")
-    plan.add_argument("--engine", default="ours", help="of the Table 1s: ours or trl (%(default)s)")
-    plan.add_argument("--runs", default="runs", help="the run store (%(default)s)")
+    for command in (train, evaluate, plan):
+        command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
+        command.add_argument("--engine", default="ours", help="ours or trl (%(default)s)")
+    for command in (train, evaluate, plan, runs):
+        command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
 
     add("embed", _embed, "fill the committed tables into notebooks and READMEs")
     add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")
@@ -204,15 +198,9 @@ def _notebook(options: argparse.Namespace) -> int:
     from paperlib.experiments.notebooks import NotebookError, run_notebook
     from paperlib.experiments.parameters import parse_pairs
 
+    parameters, timeout = parse_pairs(options.parameters), options.cell_timeout
     try:
-        print(
-            run_notebook(
-                options.path,
-                parse_pairs(options.parameters),
-                options.output,
-                cell_timeout=options.cell_timeout,
-            )
-        )
+        print(run_notebook(options.path, parameters, options.output, cell_timeout=timeout))
     except NotebookError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -247,18 +235,14 @@ def _reproduce(options: argparse.Namespace) -> int:
 def _lacking(names: list[str], parameters: dict[str, str]) -> str:
     """The plan of what cannot start here, "" if all can; profiles that are shipped always can."""
     from paperlib.environment import ROOT
-    from paperlib.experiments.plan import CHECKED, make_plan
-    from paperlib.experiments.store import Store
+    from paperlib.experiments.plan import CHECKED
 
-    profile = parameters.get("PROFILE", "tiny")
-    if profile not in CHECKED:
+    given = {"PROFILE": "tiny", "PRESET": "paper", "SEEDS": "0,1,2", "ENGINE": "ours",
+             "RUNS": "runs", "MODELS": None, **parameters}  # fmt: skip
+    if given["PROFILE"] not in CHECKED:
         return ""
-    store = Store(ROOT / parameters.get("RUNS", "runs"))
-    seeds = _seeds(parameters.get("SEEDS", "0,1,2"))
-    plan = make_plan(
-        names, profile, parameters.get("PRESET", "paper"), seeds, store, parameters.get("MODELS"),
-        parameters.get("ENGINE", "ours"),
-    )
+    plan = _planned(names, given["PROFILE"], given["PRESET"], given["SEEDS"], ROOT / given["RUNS"],
+                    given["MODELS"], given["ENGINE"])  # fmt: skip
     if not plan.missing:
         return ""
     return (
@@ -267,24 +251,23 @@ def _lacking(names: list[str], parameters: dict[str, str]) -> str:
     )
 
 
-def _seeds(text: str) -> list[int]:
-    from paperlib.experiments.parameters import convert
-
-    return convert("SEEDS", text, {"SEEDS": [0]})
-
-
 def _plan(options: argparse.Namespace) -> int:
     from paperlib.environment import ROOT
     from paperlib.experiments.artefacts import choose
+
+    plan = _planned(list(choose(options.names, ROOT)), options.profile, options.preset,
+                    options.seeds, options.runs, options.models, options.engine)  # fmt: skip
+    print(plan.text)
+    return 3 if plan.missing else 0
+
+
+def _planned(names, profile, preset, seeds: str, runs, models, engine):
+    from paperlib.experiments.parameters import convert
     from paperlib.experiments.plan import make_plan
     from paperlib.experiments.store import Store
 
-    plan = make_plan(
-        list(choose(options.names, ROOT)), options.profile, options.preset, _seeds(options.seeds),
-        Store(options.runs), options.models, options.engine,
-    )
-    print(plan.text)
-    return 3 if plan.missing else 0
+    numbers = convert("SEEDS", seeds, {"SEEDS": [0]})
+    return make_plan(names, profile, preset, numbers, Store(runs), models, engine)
 
 
 def _embed(options: argparse.Namespace) -> None:

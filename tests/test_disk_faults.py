@@ -271,7 +271,7 @@ def test_killed_between_checkpoint_and_metrics_no_line_is_lost(finished, run):
 def test_a_run_that_has_ended_early_is_not_trained_on_when_only_its_mark_is_missing(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(collect_module, "grade_all", lambda texts, golds: [False] * len(texts))
+    monkeypatch.setattr(collect_module, "grade_all", lambda texts, *_, **__: [False] * len(texts))
     config = replace(recipe("meds", "DAPO", "smoke", 0), num_generations=2, max_empty_steps=2,
                      max_generation_batches=1, max_completion_length=4)  # fmt: skip
     train(config, tmp_path, device="cpu", progress=False)
