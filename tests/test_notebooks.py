@@ -135,14 +135,14 @@ def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, t
         "import os, sys, pathlib\nprint(sys.executable)\nprint(os.getcwd())",
         "print(PROFILE, STEPS, RATE, FAST, SEEDS, os.environ['PAPERLIB_PROGRESS'])",
         f"sys.path.append({str(ROOT)!r})\nfrom paperlib.experiments.progress import Progress\n"
-        "with Progress(3, 1) as progress: progress.show(['DAPO s0 2/4'])",
+        "with Progress(3, 1) as progress: progress.show([], queued=2)",
     )
     before = dict(os.environ)
     out = run_notebook(path, {"PROFILE": "smoke", "SEEDS": "4,5", "FAST": "true"})
     assert dict(os.environ) == before
     assert out == project / "executed" / "smoke" / "meds" / "n.ipynb"
     assert [p.name for p in out.parent.iterdir()] == ["n.ipynb"]
-    assert capfd.readouterr().err == "n.ipynb: 1/3 runs; DAPO s0 2/4\n"
+    assert capfd.readouterr().err == "n.ipynb: 1/3 runs; 2 queued\n"
     executed = nbformat.read(out, as_version=4)
     text = "".join(o.text for c in executed.cells for o in c.get("outputs", []))
     assert text.splitlines() == [sys.executable, str(project), "smoke 3 0.5 True [4, 5] 0"]

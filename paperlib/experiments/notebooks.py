@@ -106,7 +106,8 @@ def _execute(notebook: Any, root: Path, cell_timeout: int | None, shown_as: str)
         kernel = AsyncKernelManager(
             kernel_name="python3",
             kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),  # this very Python's
-            transport="ipc",  # of several kernels that start at once, two may want one port
+            # by files: of several kernels that start at once, two may want one port
+            transport="ipc" if len(scratch) < 80 else "tcp",  # the system bounds such a file's name
             connection_file=f"{scratch}/kernel.json",
         )
         client = NotebookClient(
