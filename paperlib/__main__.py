@@ -12,7 +12,34 @@ from paperlib import __version__
 from paperlib.errors import UserError
 from paperlib.processes import end_by_signals, end_with_parent
 
-PROFILES = "smoke, tiny, laptop or paper"
+OPTIONS: dict[str, dict] = {  # of several commands, or with more to say than a name
+    "--paper": {"required": True, "help": "memory_r or meds"},
+    "--method": {"required": True, "help": "a row of the paper's table"},
+    "--profile": {"default": "tiny", "help": "smoke, tiny, laptop or paper (%(default)s)"},
+    "--model": {"help": "of the profile (its main one)"},
+    "--seed": {"type": int, "default": 0, "help": "(%(default)s)"},
+    "--preset": {"default": "paper", "help": "paper or released (%(default)s)"},
+    "--runs": {"default": "runs", "help": "the run store (%(default)s)"},
+    "--device": {"default": "auto", "help": "auto, cpu, cuda (%(default)s)"},
+    "--engine": {"default": "ours", "help": "ours or trl (%(default)s)"},
+    "--vllm": {"action": "store_true",
+               "help": "sample with vLLM, on the GPUs that train (engine trl)"},
+    "--report-to": {"default": "tensorboard", "help": "tensorboard, trackio, wandb, several with "
+                    "commas between, or none (%(default)s)"},
+    "--split": {"default": "test", "help": "test or validation (%(default)s)"},
+    "--checkpoints": {"default": "last", "choices": ("last", "all"), "help": "(%(default)s)"},
+    "--output": {"help": "(executed/<PROFILE>/<folder>/<name>.ipynb)"},
+    "--cell-timeout": {"type": int, "help": "seconds per cell (no limit)"},
+    "-p": {"dest": "parameters", "nargs": 2, "action": "append", "default": [],
+           "metavar": ("NAME", "VALUE"), "help": "a parameter of the notebooks that have it; may "
+           "be repeated"},
+    "--parallel": {"type": int, "default": 1, "help": "notebooks at once (%(default)s)"},
+    "--force": {"action": "store_true", "help": "start although the plan names something missing"},
+    "--seeds": {"default": "0,1,2", "help": "(%(default)s)"},
+    "--models": {"help": "of the Table 1s, with commas between (the profile's own)"},
+}  # fmt: skip
+OF_A_RUN = ("--paper", "--method", "--profile", "--model", "--seed", "--preset", "--runs",
+            "--device", "--engine")  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,31 +70,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"paperlib {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    def add(name: str, function, text: str) -> argparse.ArgumentParser:
+    def add(name: str, function, text: str, *options: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
+        for option in options:
+            command.add_argument(option, **OPTIONS[option])
         command.set_defaults(command=function)
         return command
 
-    train = add("train", _train, "train or resume one run of a paper's recipe")
-    evaluate = add("evaluate", _evaluate, "evaluate the checkpoints of a finished run")
-    for command in (train, evaluate):
-        command.add_argument("--paper", required=True, help="memory_r or meds")
-        command.add_argument("--method", required=True, help="a row of the paper's table")
-        command.add_argument("--profile", default="tiny", help=f"{PROFILES} (%(default)s)")
-        command.add_argument("--model", help="of the profile (its main one)")
-        command.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-        command.add_argument("--device", default="auto", help="auto, cpu, cuda (%(default)s)")
-    train.add_argument(
-        "--vllm", action="store_true", help="sample with vLLM, on the GPUs that train (engine trl)"
-    )
-    train.add_argument(
-        "--report-to", default="tensorboard",
-        help="tensorboard, trackio, wandb, several with commas between, or none (%(default)s)",
-    )
-    evaluate.add_argument("--split", default="test", help="test or validation (%(default)s)")
-    evaluate.add_argument(
-        "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
-    )
+    add("train", _train, "train or resume one run of a paper's recipe", *OF_A_RUN, "--vllm",
+        "--report-to")  # fmt: skip
+    add("evaluate", _evaluate, "evaluate the checkpoints of a finished run", *OF_A_RUN, "--split",
+        "--checkpoints")  # fmt: skip
 
     export = add("export", _export, "save a run's policy as an ordinary Hugging Face folder")
     export.add_argument("run", help="the run's folder; `runs` lists them")
@@ -79,37 +92,18 @@ def build_parser() -> argparse.ArgumentParser:
     data = add("data", _data, "list the data sets, or check some and tell what is odd about them")
     data.add_argument("names", nargs="*", metavar="name", help="such as gsm8k-train; none: list")
 
-    runs = add("runs", _runs, "list the runs there are")
+    add("runs", _runs, "list the runs there are", "--runs")
 
-    notebook = add("notebook", _notebook, "execute a parameterised notebook")
+    notebook = add("notebook", _notebook, "execute a parameterised notebook", "-p", "--output",
+                   "--cell-timeout")  # fmt: skip
     notebook.add_argument("path", help="an .ipynb file")
-    notebook.add_argument("--output", help="(executed/<PROFILE>/<folder>/<name>.ipynb)")
-    notebook.add_argument("--cell-timeout", type=int, help="seconds per cell (no limit)")
-
-    reproduce = add("reproduce", _reproduce, "execute the notebooks of tables and figures by name")
+    reproduce = add("reproduce", _reproduce, "execute the notebooks of tables and figures by name",
+                    "-p", "--parallel", "--force")  # fmt: skip
     reproduce.add_argument("names", nargs="*", help="such as table2, fig3-meds or all; none: list")
-    reproduce.add_argument(
-        "--parallel", type=int, default=1, help="notebooks at once (%(default)s)"
-    )
-    reproduce.add_argument(
-        "--force", action="store_true", help="start although the plan names something missing"
-    )
-    for command in (notebook, reproduce):
-        command.add_argument(
-            "-p", dest="parameters", nargs=2, action="append", default=[],
-            metavar=("NAME", "VALUE"), help="a parameter of the notebooks that have it; repeatable",
-        )  # fmt: skip
-
-    plan = add("plan", _plan, "what artefacts need: runs, tokens, GPU hours, disk, what is missing")
+    plan = add("plan", _plan, "what artefacts need: runs, tokens, GPU hours, disk, what is missing",
+               "--profile", "--preset", "--seeds", "--models", "--engine", "--runs")  # fmt: skip
     plan.add_argument("names", nargs="+", help="such as table1, table2-meds or all")
-    plan.add_argument("--profile", default="paper", help=f"{PROFILES} (%(default)s)")
-    plan.add_argument("--seeds", default="0,1,2", help="(%(default)s)")
-    plan.add_argument("--models", help="of the Table 1s, with commas between (the profile's own)")
-    for command in (train, evaluate, plan):
-        command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
-        command.add_argument("--engine", default="ours", help="ours or trl (%(default)s)")
-    for command in (train, evaluate, plan, runs):
-        command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
+    plan.set_defaults(profile="paper")
 
     add("embed", _embed, "fill the committed tables into notebooks and READMEs")
     add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")

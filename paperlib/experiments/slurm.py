@@ -82,9 +82,6 @@ def make_executor(
             ``minutes`` a task may take before it is queued again (240), ``launch``, which is for
             :func:`make_tasks`. Others are submitit's, such as account, qos, constraint, mem.
         at_once: tasks that may run at the same time; None: as many as SLURM lets.
-
-    Raises:
-        UserError: no submitit, no SLURM on this machine, or an unknown option.
     """
     if find_spec("submitit") is None:
         raise UserError("executor 'slurm' needs a package that is missing: pip install submitit")
@@ -124,11 +121,7 @@ def make_executor(
 
 
 def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
-    """The tasks of the jobs, one each.
-
-    Raises:
-        UserError: several GPUs for a run of our loop, which uses one; no such ``launch`` file.
-    """
+    """The tasks of the jobs, one each; of several GPUs only for engine "trl"."""
     own = {**OWN, **options}
     if own["gpus"] <= 1:
         return [Task(job) for job in jobs]
@@ -143,8 +136,7 @@ def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
 
 def launch_file(config: RunConfig, name: str | None = None) -> Path:
     """accelerate's file for a run on several GPUs: a path, a name in ``paperlib/rl/launch``, or by
-    default what the run's recipe says. The number of processes in it does not count.
-    """
+    default what the run's recipe says. The number of processes in it does not count."""
     if name is None:
         from paperlib.experiments.recipes import LAUNCH  # imports torch; a task itself does not
 
@@ -158,11 +150,7 @@ def launch_file(config: RunConfig, name: str | None = None) -> Path:
 
 
 def run_all(queued: list[Task], executor: Any, progress: Progress) -> list[Job]:
-    """Submit the tasks and wait for them; the jobs that failed, whose runs' logs tell why.
-
-    Raises:
-        UserError: SLURM refused the submission; quotes it.
-    """
+    """Submit the tasks and wait for them; the jobs that failed, whose runs' logs tell why."""
     from submitit.helpers import clean_env
 
     failed = []
