@@ -58,7 +58,7 @@ unit: setup ## the unit tests
 smoke: setup ## execute every notebook with PROFILE=smoke, from nothing
 	@rm -rf build/smoke-runs figures/smoke executed/smoke
 	@$(PY) -m paperlib reproduce all --parallel 2 -p PROFILE smoke -p SEEDS 0,1 \
-	    -p RUNS build/smoke-runs -p JOBS 1
+	    -p RUNS build/smoke-runs -p JOBS 1 -p EXECUTOR inline
 
 lab: setup ## open the notebooks in JupyterLab
 	@export JUPYTER_PREFER_ENV_PATH=1; \

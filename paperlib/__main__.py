@@ -12,15 +12,41 @@ from paperlib import __version__
 from paperlib.errors import UserError
 from paperlib.processes import end_by_signals, end_with_parent
 
-PROFILES = "smoke, tiny, laptop or paper"
+OPTIONS: dict[str, dict] = {  # of several commands, or with more to say than a name
+    "--paper": {"required": True, "help": "memory_r or meds"},
+    "--method": {"required": True, "help": "a row of the paper's table"},
+    "--profile": {"default": "tiny", "help": "smoke, tiny, laptop or paper (%(default)s)"},
+    "--model": {"help": "of the profile (its main one)"},
+    "--seed": {"type": int, "default": 0, "help": "(%(default)s)"},
+    "--preset": {"default": "paper", "help": "paper or released (%(default)s)"},
+    "--runs": {"default": "runs", "help": "the run store (%(default)s)"},
+    "--device": {"default": "auto", "help": "auto, cpu, cuda (%(default)s)"},
+    "--engine": {"default": "ours", "help": "ours or trl (%(default)s)"},
+    "--vllm": {"action": "store_true",
+               "help": "sample with vLLM, on the GPUs that train (engine trl)"},
+    "--report-to": {"default": "tensorboard", "help": "tensorboard, trackio, wandb, several with "
+                    "commas between, or none (%(default)s)"},
+    "--split": {"default": "test", "help": "test or validation (%(default)s)"},
+    "--checkpoints": {"default": "last", "choices": ("last", "all"), "help": "(%(default)s)"},
+    "--output": {"help": "(executed/<PROFILE>/<folder>/<name>.ipynb)"},
+    "--cell-timeout": {"type": int, "help": "seconds per cell (no limit)"},
+    "-p": {"dest": "parameters", "nargs": 2, "action": "append", "default": [],
+           "metavar": ("NAME", "VALUE"), "help": "a parameter of the notebooks that have it; may "
+           "be repeated"},
+    "--parallel": {"type": int, "default": 1, "help": "notebooks at once (%(default)s)"},
+    "--force": {"action": "store_true", "help": "start although the plan names something missing"},
+    "--seeds": {"default": "0,1,2", "help": "(%(default)s)"},
+    "--models": {"help": "of the Table 1s, with commas between (the profile's own)"},
+}  # fmt: skip
+OF_A_RUN = ("--paper", "--method", "--profile", "--model", "--seed", "--preset", "--runs",
+            "--device", "--engine")  # fmt: skip
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit status: 0, 1 (a notebook or run failed), 2 (usage), 3
     (this machine lacks what the command needs) or 128 and the number of the signal that ended it.
 
-    Without ``arguments`` it is this process's command, and is ended by signals and by its parent's
-    end as :mod:`paperlib.processes` says.
+    Without ``arguments`` it is this process's command, ended as :mod:`paperlib.processes` says.
     """
     if arguments is None:
         end_by_signals()
@@ -44,34 +70,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"paperlib {__version__}")
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    def add(name: str, function, text: str) -> argparse.ArgumentParser:
+    def add(name: str, function, text: str, *options: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
+        for option in options:
+            command.add_argument(option, **OPTIONS[option])
         command.set_defaults(command=function)
         return command
 
-    train = add("train", _train, "train or resume one run of a paper's recipe")
-    evaluate = add("evaluate", _evaluate, "evaluate the checkpoints of a finished run")
-    for command in (train, evaluate):
-        command.add_argument("--paper", required=True, help="memory_r or meds")
-        command.add_argument("--method", required=True, help="a row of the paper's table")
-        command.add_argument("--profile", default="tiny", help=f"{PROFILES} (%(default)s)")
-        command.add_argument("--model", help="of the profile (its main one)")
-        command.add_argument("--seed", type=int, default=0, help="(%(default)s)")
-        command.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
-        command.add_argument("--runs", default="runs", help="the run store (%(default)s)")
-        command.add_argument("--device", default="auto", help="auto, cpu, cuda (%(default)s)")
-        command.add_argument("--engine", default="ours", help="ours or trl (%(default)s)")
-    train.add_argument(
-        "--vllm", action="store_true", help="sample with vLLM, on the GPUs that train (engine trl)"
-    )
-    train.add_argument(
-        "--report-to", default="tensorboard",
-        help="tensorboard, trackio, wandb, several with commas between, or none (%(default)s)",
-    )
-    evaluate.add_argument("--split", default="test", help="test or validation (%(default)s)")
-    evaluate.add_argument(
-        "--checkpoints", default="last", choices=("last", "all"), help="(%(default)s)"
-    )
+    add("train", _train, "train or resume one run of a paper's recipe", *OF_A_RUN, "--vllm",
+        "--report-to")  # fmt: skip
+    add("evaluate", _evaluate, "evaluate the checkpoints of a finished run", *OF_A_RUN, "--split",
+        "--checkpoints")  # fmt: skip
 
     export = add("export", _export, "save a run's policy as an ordinary Hugging Face folder")
     export.add_argument("run", help="the run's folder; `runs` lists them")
@@ -83,39 +92,18 @@ def build_parser() -> argparse.ArgumentParser:
     data = add("data", _data, "list the data sets, or check some and tell what is odd about them")
     data.add_argument("names", nargs="*", metavar="name", help="such as gsm8k-train; none: list")
 
-    runs = add("runs", _runs, "list the runs there are")
-    runs.add_argument("--runs", default="runs", help="the run store (%(default)s)")
+    add("runs", _runs, "list the runs there are", "--runs")
 
-    notebook = add("notebook", _notebook, "execute a parameterised notebook")
+    notebook = add("notebook", _notebook, "execute a parameterised notebook", "-p", "--output",
+                   "--cell-timeout")  # fmt: skip
     notebook.add_argument("path", help="an .ipynb file")
-    notebook.add_argument(
-        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
-        help="a parameter; may be repeated",
-    )  # fmt: skip
-    notebook.add_argument("--output", help="(executed/<PROFILE>/<folder>/<name>.ipynb)")
-    notebook.add_argument("--cell-timeout", type=int, help="seconds per cell (no limit)")
-
-    reproduce = add("reproduce", _reproduce, "execute the notebooks of tables and figures by name")
+    reproduce = add("reproduce", _reproduce, "execute the notebooks of tables and figures by name",
+                    "-p", "--parallel", "--force")  # fmt: skip
     reproduce.add_argument("names", nargs="*", help="such as table2, fig3-meds or all; none: list")
-    reproduce.add_argument(
-        "-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
-        help="a parameter, for the notebooks that have it; may be repeated",
-    )  # fmt: skip
-    reproduce.add_argument(
-        "--parallel", type=int, default=1, help="notebooks at once (%(default)s)"
-    )
-    reproduce.add_argument(
-        "--force", action="store_true", help="start although the plan names something missing"
-    )
-
-    plan = add("plan", _plan, "what artefacts need: runs, tokens, GPU hours, disk, what is missing")
+    plan = add("plan", _plan, "what artefacts need: runs, tokens, GPU hours, disk, what is missing",
+               "--profile", "--preset", "--seeds", "--models", "--engine", "--runs")  # fmt: skip
     plan.add_argument("names", nargs="+", help="such as table1, table2-meds or all")
-    plan.add_argument("--profile", default="paper", help=f"{PROFILES} (%(default)s)")
-    plan.add_argument("--preset", default="paper", help="paper or released (%(default)s)")
-    plan.add_argument("--seeds", default="0,1,2", help="(%(default)s)")
-    plan.add_argument("--models", help="of the Table 1s, with commas between (the profile's own)")
-    plan.add_argument("--engine", default="ours", help="of the Table 1s: ours or trl (%(default)s)")
-    plan.add_argument("--runs", default="runs", help="the run store (%(default)s)")
+    plan.set_defaults(profile="paper")
 
     add("tiny-model", _tiny_model, "rebuild the tiny world's model and encoder from scratch")
     return parser
@@ -142,7 +130,8 @@ def _train(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    from paperlib.experiments.grid import Job
+    from paperlib.experiments.grid import fixed_threads
+    from paperlib.experiments.jobs import Job
     from paperlib.experiments.recipes import eval_settings
 
     run = _run(options)
@@ -150,7 +139,8 @@ def _evaluate(options: argparse.Namespace) -> None:
         raise UserError(f"{run.folder} is {run.status()}; train it first")
     settings = eval_settings(options.paper, options.profile, options.split, model=options.model)
     job = Job(run, (settings,), options.checkpoints, threads=1, device=options.device)
-    job.work()
+    with fixed_threads(job.threads):
+        job.work()
     for step in job.steps():
         problems = run.evaluation(step, settings)["problems"]
         share = sum(p["correct"] / p["n"] for p in problems) / len(problems)
@@ -197,17 +187,12 @@ def _runs(options: argparse.Namespace) -> None:
 
 
 def _notebook(options: argparse.Namespace) -> int:
-    from paperlib.experiments.notebooks import NotebookError, parse_pairs, run_notebook
+    from paperlib.experiments.notebooks import NotebookError, run_notebook
+    from paperlib.experiments.parameters import parse_pairs
 
+    parameters, timeout = parse_pairs(options.parameters), options.cell_timeout
     try:
-        print(
-            run_notebook(
-                options.path,
-                parse_pairs(options.parameters),
-                options.output,
-                cell_timeout=options.cell_timeout,
-            )
-        )
+        print(run_notebook(options.path, parameters, options.output, cell_timeout=timeout))
     except NotebookError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -217,7 +202,7 @@ def _notebook(options: argparse.Namespace) -> int:
 def _reproduce(options: argparse.Namespace) -> int:
     from paperlib.environment import ROOT
     from paperlib.experiments.artefacts import artefacts, choose, reproduce
-    from paperlib.experiments.notebooks import parse_pairs
+    from paperlib.experiments.parameters import parse_pairs
     from paperlib.report.index import write_index
 
     if not options.names:
@@ -242,18 +227,14 @@ def _reproduce(options: argparse.Namespace) -> int:
 def _lacking(names: list[str], parameters: dict[str, str]) -> str:
     """The plan of what cannot start here, "" if all can; profiles that are shipped always can."""
     from paperlib.environment import ROOT
-    from paperlib.experiments.plan import CHECKED, make_plan
-    from paperlib.experiments.store import Store
+    from paperlib.experiments.plan import CHECKED
 
-    profile = parameters.get("PROFILE", "tiny")
-    if profile not in CHECKED:
+    given = {"PROFILE": "tiny", "PRESET": "paper", "SEEDS": "0,1,2", "ENGINE": "ours",
+             "RUNS": "runs", "MODELS": None, **parameters}  # fmt: skip
+    if given["PROFILE"] not in CHECKED:
         return ""
-    store = Store(ROOT / parameters.get("RUNS", "runs"))
-    seeds = _seeds(parameters.get("SEEDS", "0,1,2"))
-    plan = make_plan(
-        names, profile, parameters.get("PRESET", "paper"), seeds, store, parameters.get("MODELS"),
-        parameters.get("ENGINE", "ours"),
-    )
+    plan = _planned(names, given["PROFILE"], given["PRESET"], given["SEEDS"], ROOT / given["RUNS"],
+                    given["MODELS"], given["ENGINE"])  # fmt: skip
     if not plan.missing:
         return ""
     return (
@@ -262,24 +243,23 @@ def _lacking(names: list[str], parameters: dict[str, str]) -> str:
     )
 
 
-def _seeds(text: str) -> list[int]:
-    from paperlib.experiments.parameters import convert
-
-    return convert("SEEDS", text, {"SEEDS": [0]})
-
-
 def _plan(options: argparse.Namespace) -> int:
     from paperlib.environment import ROOT
     from paperlib.experiments.artefacts import choose
+
+    plan = _planned(list(choose(options.names, ROOT)), options.profile, options.preset,
+                    options.seeds, options.runs, options.models, options.engine)  # fmt: skip
+    print(plan.text)
+    return 3 if plan.missing else 0
+
+
+def _planned(names, profile, preset, seeds: str, runs, models, engine):
+    from paperlib.experiments.parameters import convert
     from paperlib.experiments.plan import make_plan
     from paperlib.experiments.store import Store
 
-    plan = make_plan(
-        list(choose(options.names, ROOT)), options.profile, options.preset, _seeds(options.seeds),
-        Store(options.runs), options.models, options.engine,
-    )
-    print(plan.text)
-    return 3 if plan.missing else 0
+    numbers = convert("SEEDS", seeds, {"SEEDS": [0]})
+    return make_plan(names, profile, preset, numbers, Store(runs), models, engine)
 
 
 def _tiny_model(options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -21,13 +22,8 @@ PACKAGES = (
 
 
 def environment_record(device: str | None = None) -> dict[str, Any]:
-    """JSON values that tell what computes here, for a run's ``environment.json``.
-
-    Args:
-        device: the device in use, e.g. ``"cuda:0"``; a GPU is then recorded by its name.
-
-    ``commit`` and ``dirty`` (tracked files changed) are None outside a git clone.
-    """
+    """JSON values that tell what computes here, for a run's ``environment.json``; a GPU, such as
+    device ``"cuda:0"``, by its name."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "paperlib": __version__,
@@ -38,7 +34,7 @@ def environment_record(device: str | None = None) -> dict[str, Any]:
             "system": platform.platform(),
             "cpu": _cpu_model(),
             "cores": available_cores(),
-            "device": _device_name(device),
+            "device": _device_name(device or "cpu"),
         },
     }
 
@@ -86,17 +82,11 @@ def _version(name: str) -> str | None:
 
 
 def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass  # not Linux
-    return platform.processor() or platform.machine()
+    file = Path("/proc/cpuinfo")  # of Linux
+    found = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
+    return found[1] if found else platform.processor() or platform.machine()
 
 
-def _device_name(device: str | None) -> str:
-    if device is None or not device.startswith("cuda"):
-        return device or "cpu"
+def _device_name(device: str) -> str:
     torch = sys.modules.get("torch")  # whoever computes on a GPU has it imported
-    return torch.cuda.get_device_name(device) if torch else device
+    return torch.cuda.get_device_name(device) if torch and device.startswith("cuda") else device

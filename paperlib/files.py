@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,25 +52,19 @@ def write_text_atomic(path: Path, text: str) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        with open(scratch, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's 0600 would hide results from a group
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def write_json_atomic(path: Path, obj: Any) -> None:
-    """Like :func:`write_text_atomic`, with ``obj`` as indented JSON.
-
-    Raises:
-        TypeError: ``obj`` holds something that JSON has no form for (then nothing is written).
-    """
+    """Like :func:`write_text_atomic`, with ``obj`` as indented JSON; a TypeError writes nothing."""
     write_text_atomic(path, json.dumps(obj, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -135,29 +128,15 @@ def read_json(path: Path) -> Any:
 
 
 def read_jsonl(path: Path) -> list[Any]:
-    """The rows of a JSON-lines file; a missing file has none.
+    """The rows of a JSON-lines file; a missing file has none. UserError names a damaged line.
 
     A last line that does not end in a newline was cut off by a kill and is ignored.
-
-    Raises:
-        UserError: any other line is not JSON; names the line.
     """
-    path = Path(path)
-    if not path.exists():
-        return []
     rows = []
-    lines = path.read_bytes().split(b"\n")
+    lines = Path(path).read_bytes().split(b"\n") if Path(path).exists() else [b""]
     for number, line in enumerate(lines[:-1], start=1):
-        if not line.strip():
-            continue
         try:
-            rows.append(json.loads(line))
+            rows += [json.loads(line)] if line.strip() else []
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise UserError(f"{path}, line {number} is not JSON ({error})") from error
     return rows
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -4,7 +4,7 @@
    (Ctrl-C) raise one KeyboardInterrupt, so that every ``finally`` on the way does its work.
 2. Who starts processes stops them in a ``finally`` (:func:`stop_all`).
 3. A child whose parent was killed, or interrupted just before it could note the child, ends by
-   itself: :func:`end_with_parent` for notebooks, a pipe for the workers of a grid.
+   itself: :func:`end_with_parent` for notebooks, a pipe for the jobs of a grid.
 """
 
 from __future__ import annotations

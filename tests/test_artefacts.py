@@ -138,7 +138,6 @@ def test_what_ends_a_command_ends_its_notebooks_kernels_and_workers(
         assert not any(map(alive, pids))
     finally:
         process.kill()
-    executed = tmp_path / "executed" / "tiny" / "meds"
-    assert [path.name for path in executed.iterdir()] == [".n.lock"]
+    assert not list((tmp_path / "executed" / "tiny" / "meds").iterdir())
     assert [run.status() for run in runs] == ["partial"] * 2
     assert [run.ensure().status() for run in runs] == ["complete"] * 2

@@ -79,7 +79,7 @@ def test_notebook_arguments(tmp_path, monkeypatch, capsys):
 
 HEAVY = (
     "torch", "transformers", "datasets", "lm_eval", "sympy", "trl", "accelerate", "numpy", "scipy",
-    "pandas", "matplotlib", "papermill", "sklearn", "hdbscan", "sentence_transformers",
+    "pandas", "matplotlib", "nbclient", "sklearn", "hdbscan", "sentence_transformers",
 )  # fmt: skip
 
 

@@ -3,22 +3,22 @@
 import json
 import multiprocessing
 import os
+import shutil
 import sys
 import threading
-import time
 from pathlib import Path
 
 import nbformat
 import numpy as np
-import papermill
 import pytest
-from filelock import FileLock
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from paperlib.__main__ import main
+from paperlib.environment import ROOT
 from paperlib.errors import UserError
-from paperlib.experiments.notebooks import NotebookError, find_root, parse_pairs, run_notebook
-from paperlib.experiments.parameters import convert, declared_parameters
+from paperlib.experiments.notebooks import NotebookError, run_notebook
+from paperlib.experiments.parameters import convert, declared_parameters, parse_pairs
 
 DEFAULTS = 'PROFILE = "tiny"  # a name\nSTEPS = 3\nRATE = 0.5\nFAST = False\nSEEDS = [0, 1]\n'
 
@@ -47,114 +47,62 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-@pytest.mark.parametrize(
-    ("default", "text", "value"),
-    [
-        (3, "7", 7),
-        (3, "-1", -1),
-        (0.5, "1e-6", 1e-6),
-        (0.5, "2", 2.0),
-        (False, "true", True),
-        (False, "1", True),
-        (True, "False", False),
-        ("a", "007", "007"),
-        ("a", "", ""),
-        ([0, 1], "0,1,2", [0, 1, 2]),
-        ([0, 1], "5", [5]),
-        ([0, 1], "[]", []),
-        ((0, 1), "[3, 4]", (3, 4)),
-        (["GRPO"], "GRPO, DAPO", ["GRPO", "DAPO"]),
-        ({}, "{'a': 1}", {"a": 1}),
-        (None, "null", None),
-        (None, "4", 4),
-        (None, "word", "word"),
-    ],
-)
-def test_a_text_becomes_the_defaults_type(default, text, value):
+@pytest.mark.parametrize(("default", "text", "value"), [
+    (3, "7", 7), (3, "-1", -1), (0.5, "1e-6", 1e-6), (0.5, "2", 2.0), (0.5, 1, 1.0),
+    (False, "true", True), (False, "1", True), (True, "False", False), ("a", "007", "007"),
+    ("a", "", ""), ([0, 1], "0,1,2", [0, 1, 2]), ([0, 1], "5", [5]), ([0, 1], "[]", []),
+    ([0], (1, 2), [1, 2]), ((0, 1), "[3, 4]", (3, 4)), ((1, 2), [3], (3,)),
+    (["GRPO"], "GRPO, DAPO", ["GRPO", "DAPO"]), ({}, "{'a': 1}", {"a": 1}), (None, "null", None),
+    (None, "4", 4), (None, "word", "word"),
+])  # fmt: skip
+def test_a_value_becomes_the_defaults_type(default, text, value):
     result = convert("X", text, {"X": default})
     assert result == value and type(result) is type(value)
 
 
-@pytest.mark.parametrize(
-    ("default", "given"),
-    [
-        (3, "007"),
-        (3, "1_000"),
-        (3, "3.0"),
-        (3, "None"),
-        (3, True),
-        (3, 3.0),
-        (0.5, "nan"),
-        (0.5, "fast"),
-        (False, "yes"),
-        (False, 1),
-        ("a", 1),
-        ([0, 1], "0,one"),
-        ([0, 1], "0,,1"),
-        ([0, 1], "0.5"),
-        ([0, 1], "(0"),
-        ({}, "[1]"),
-        ({}, {"a": float("nan")}),
-        ({}, {"a": 1, 2: 3}),  # the file sorts the keys
-        ({1}, "{2}"),  # no form in a notebook's JSON
-        (None, Path("a")),
-        (None, np.float64(2)),
-        (None, float("inf")),
-        ("a", "caf\udce9"),  # a byte of the command line that is no UTF-8
-        (0.5, 10**400),  # no float is so large
-        (0.5, -(10**5000)),  # nor has Python a text of it
-        (0.5, "1e999"),
-        ([0.5], [1, 10**400]),
-        ((0.5,), "1" + 400 * "0"),
-        ([0.5], "nan"),
-        ([[0.5]], [[float("inf")]]),
-        (3, 10**5000),
-        (3, "1" + 5000 * "0"),
-        (None, [10**5000]),
-        (None, {"a": 10**5000}),
-        (None, "{[]: 1}"),
-        ([0], "[" + 300 * "(" + "0"),
-        ({}, "-" * 100_000 + "1"),
-        (None, nested(5000)),
-    ],
-    ids=lambda value: str(type(value).__name__),
-)
+@pytest.mark.parametrize(("default", "given"), [
+    (3, "007"), (3, "3.0"), (3, "None"), (3, "True"), (3, True), (3, 3.0), (0.5, "nan"),
+    (0.5, "fast"), (False, "yes"), (False, "null"), (False, 1), ("a", 1), ([0, 1], "0,one"),
+    ([0, 1], "0,,1"), ([0, 1], "0.5"), ([0, 1], "(0"), ({}, "[1]"),
+    ({}, {"a": float("nan")}), ({}, {"a": 1, 2: 3}),  # the file sorts the keys
+    ({1}, "{2}"),  # no form in a notebook's JSON
+    (None, Path("a")), (None, np.float64(2)), (None, float("inf")),
+    ("a", "caf\udce9"),  # a byte of the command line that is no UTF-8
+    (0.5, 10**400),  # no float is so large
+    (0.5, -(10**5000)),  # nor has Python a text of it
+    (0.5, "1e999"), ([0.5], [1, 10**400]), ((0.5,), "1" + 400 * "0"), ([0.5], "nan"),
+    ([[0.5]], [[float("inf")]]), (3, 10**5000), (3, "1" + 5000 * "0"), (None, [10**5000]),
+    (None, {"a": 10**5000}), (None, "{[]: 1}"), ([0], "[" + 300 * "(" + "0"),
+    ({}, "-" * 100_000 + "1"), (None, nested(5000)),
+], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_a_value_of_another_type_is_refused(default, given):
     with pytest.raises(UserError, match="parameter X is .* must be a .* default"):
         convert("X", given, {"X": default})
 
 
-def test_python_values_pass_and_widen():
-    declared = {"RATE": 0.5, "SEEDS": [0], "PAIR": (1, 2)}
-    assert convert("RATE", 1, declared) == 1.0
-    assert convert("SEEDS", (1, 2), declared) == [1, 2]
-    assert convert("PAIR", [3], declared) == (3,)
-
-
-def test_unknown_parameter_names_the_valid_ones():
+def test_unknown_parameters_and_those_given_twice_are_named():
     with pytest.raises(UserError, match="unknown parameter 'SEED'; valid: SEEDS, STEPS"):
         convert("SEED", "1", {"SEEDS": [0], "STEPS": 1})
+    assert parse_pairs([["A", "1"], ["B", "2"]]) == {"A": "1", "B": "2"}
+    with pytest.raises(UserError, match="'A' is given twice"):
+        parse_pairs([["A", "1"], ["A", "2"]])
 
 
-def test_declared_parameters_reads_literals_only(tmp_path):
-    def declared(source):
-        path = make_notebook(tmp_path / "n.ipynb", parameters=source)
-        return declared_parameters(nbformat.read(path, as_version=4), "n")
+def test_declared_parameters_are_literals_in_one_cell(tmp_path):
+    def declared(*sources):
+        cells = [new_code_cell(source, metadata={"tags": ["parameters"]}) for source in sources]
+        return declared_parameters(new_notebook(cells=cells), "n")
 
     assert declared("A = -1\nB: str = 'x'\n# note\n") == {"A": -1, "B": "x"}
-    for source in ("A = 1 + X", "import os", "A = B = 1", "A[0] = 1", "print(1)", "A = {[]: 1}"):
-        with pytest.raises(UserError, match="not NAME = literal"):
+    for source in (
+        "A = 1 + X", "import os", "A = B = 1", "A[0] = 1", "A += 1", "A: int", "print(1)",
+        "A = {[]: 1}", "%matplotlib inline", "A = 1\0", f"A = {10_000 * '-'}1", f"A = {300 * '('}",
+    ):  # fmt: skip
+        with pytest.raises(UserError, match="n must hold lines NAME = literal and nothing else"):
             declared(source)
-    for source in ("%matplotlib inline", "A = 1\0", f"A = {10_000 * '-'}1", f"A = {300 * '('}"):
-        with pytest.raises(UserError, match="not Python"):
-            declared(source)
-
-
-def test_exactly_one_parameters_cell(tmp_path):
-    path = tmp_path / "n.ipynb"
-    nbformat.write(new_notebook(cells=[new_code_cell("A = 1")]), path)
-    with pytest.raises(UserError, match="has 0 cells tagged"):
-        run_notebook(path)
+    for sources in ((), ("A = 1", "B = 2")):
+        with pytest.raises(UserError, match=f"has {len(sources)} cells tagged"):
+            declared(*sources)
 
 
 def test_bad_requests_fail_before_any_kernel(tmp_path, monkeypatch):
@@ -175,17 +123,7 @@ def test_bad_requests_fail_before_any_kernel(tmp_path, monkeypatch):
         run_notebook(tmp_path / "torn.ipynb")
 
 
-def test_parse_pairs_refuses_a_name_twice():
-    assert parse_pairs([["A", "1"], ["B", "2"]]) == {"A": "1", "B": "2"}
-    with pytest.raises(UserError, match="'A' is given twice"):
-        parse_pairs([["A", "1"], ["A", "2"]])
-
-
-def test_find_root_is_the_nearest_project(project):
-    assert find_root(project / "notebooks" / "meds" / "n.ipynb") == project
-
-
-def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, tmp_path):
+def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, tmp_path, capfd):
     # a personal kernel named python3 that would run something else
     hijack = tmp_path / "jupyter" / "kernels" / "python3"
     hijack.mkdir(parents=True)
@@ -197,12 +135,15 @@ def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, t
         project / "notebooks" / "meds" / "n.ipynb",
         "import os, sys, pathlib\nprint(sys.executable)\nprint(os.getcwd())",
         "print(PROFILE, STEPS, RATE, FAST, SEEDS, os.environ['PAPERLIB_PROGRESS'])",
+        f"sys.path.append({str(ROOT)!r})\nfrom paperlib.experiments.progress import Progress\n"
+        "with Progress(3, 1) as progress: progress.show([], queued=2)",
     )
     before = dict(os.environ)
     out = run_notebook(path, {"PROFILE": "smoke", "SEEDS": "4,5", "FAST": "true"})
     assert dict(os.environ) == before
     assert out == project / "executed" / "smoke" / "meds" / "n.ipynb"
-    assert sorted(p.name for p in out.parent.iterdir()) == [".n.lock", "n.ipynb"]
+    assert [p.name for p in out.parent.iterdir()] == ["n.ipynb"]
+    assert capfd.readouterr().err == "n.ipynb: 1/3 runs; 2 queued\n"
     executed = nbformat.read(out, as_version=4)
     text = "".join(o.text for c in executed.cells for o in c.get("outputs", []))
     assert text.splitlines() == [sys.executable, str(project), "smoke 3 0.5 True [4, 5] 0"]
@@ -217,29 +158,22 @@ def test_a_failing_cell_is_named_and_a_good_output_stays(project):
     with pytest.raises(NotebookError, match=r"cell 4 \(.assert x == 2.*AssertionError: not two"):
         run_notebook(path, output=out)
     assert out.read_text() == "good"
-    assert sorted(p.name for p in out.parent.iterdir()) [1:] == ["n.failed.ipynb", "n.ipynb"]
+    assert sorted(p.name for p in out.parent.iterdir()) == ["n.failed.ipynb", "n.ipynb"]
     assert "AssertionError" in (out.parent / "n.failed.ipynb").read_text()
 
 
-def test_the_cell_that_kills_the_kernel_is_named(project):
-    path = make_notebook(project / "n.ipynb", "import os", "os._exit(9)", "print('never')")
-    with pytest.raises(NotebookError, match=r"cell 4 \('os._exit\(9\)'\) killed the kernel"):
-        run_notebook(path, output=project / "out.ipynb")
-    assert not (project / "out.ipynb").exists()
-
-
-def test_a_cell_that_takes_too_long_is_named(project):
-    path = make_notebook(project / "n.ipynb", "import time; time.sleep(60)")
-    with pytest.raises(NotebookError, match=r"cell 3 .* took longer than 1 s"):
-        run_notebook(path, output=project / "out.ipynb", cell_timeout=1)
-
-
-def test_leaving_early_is_a_failure_even_in_the_last_cell(project, capsys):
-    path = make_notebook(project / "n.ipynb", "print('half')\nimport sys; sys.exit(0)")
-    assert main(["notebook", str(path), "--output", str(project / "out.ipynb")]) == 1
-    said = capsys.readouterr().err
-    assert "cell 3 (\"print('half')\") ended the notebook early: SystemExit" in said
-    assert not (project / "out.ipynb").exists() and (project / "out.failed.ipynb").exists()
+@pytest.mark.parametrize(("source", "problem"), [
+    ("\nimport os; os._exit(9)", "killed the kernel (out of memory?)"),
+    ("\nimport time; time.sleep(60)", "took longer than 1 s"),
+    ("\nprint('half'); import sys; sys.exit(0)", "raised SystemExit: 0"),
+])  # fmt: skip
+def test_a_cell_that_ends_in_another_way_is_named_in_the_copy_too(project, capsys, source, problem):
+    path, out = make_notebook(project / "n.ipynb", source, "print('never')"), project / "out.ipynb"
+    assert main(["notebook", str(path), "--output", str(out), "--cell-timeout", "1"]) == 1
+    assert f"cell 3 ({source.strip()!r}) {problem}" in capsys.readouterr().err
+    assert not out.exists()
+    *_, cell, after = nbformat.read(project / "out.failed.ipynb", as_version=4).cells
+    assert problem in [o.get("text") for o in cell.outputs] and not after.outputs
 
 
 VALUES = {
@@ -265,7 +199,6 @@ def executed(tmp_path_factory):
     notebook = nbformat.read(path, as_version=4)
     notebook.metadata["kernelspec"] = {"name": "my-venv-kernel", "display_name": "mine"}
     nbformat.write(notebook, path)
-    (root / ".out.partial.ipynb").write_text("left by a kill")
     return run_notebook(path, VALUES, root / "out.ipynb")
 
 
@@ -284,83 +217,42 @@ def test_an_executed_notebook_is_not_run_again_without_its_values(executed):
     with pytest.raises(UserError, match="was executed with parameters"):
         run_notebook(executed, {"RATE": 7.0}, executed.with_name("again.ipynb"))
     left = {p.name for p in executed.parent.iterdir()}
-    assert left == {"n.ipynb", "out.ipynb", "pyproject.toml", ".out.lock"}
+    assert left == {"n.ipynb", "out.ipynb", "pyproject.toml"}
 
 
-def test_two_processes_never_make_one_result(project, monkeypatch):
-    monkeypatch.setattr("paperlib.experiments.notebooks._execute", None)  # calling it would raise
-    path, out = make_notebook(project / "n.ipynb"), project / "out" / "n.ipynb"
-    out.parent.mkdir()
-    out.write_text("good")
-    with FileLock(out.parent / ".n.lock"):
-        with pytest.raises(UserError, match="another process is making .*n.ipynb"):
-            run_notebook(path, output=out)
-    assert out.read_text() == "good"
+def test_threads_and_forked_processes_run_notebooks_at_once(project, monkeypatch):
+    """Kernels take no environment from the process, and nothing waits for a lock of another's."""
+    path, barrier = make_notebook(project / "n.ipynb"), threading.Barrier(3)
+    before = dict(os.environ)
 
-
-def test_two_threads_run_one_after_the_other(project, monkeypatch):
-    path, running, before = make_notebook(project / "n.ipynb"), [], dict(os.environ)
-
-    def execute(source, values, partial, *_):
-        running.append(1)
-        time.sleep(0.1)
-        assert len(running) == 1  # the second would take the first one's environment for its own
-        nbformat.write(new_notebook(), partial)
-        running.pop()
+    def execute(path, values, result, *_):
+        shutil.copy(path, result)
+        if threading.current_thread() is not threading.main_thread():
+            barrier.wait(60)
 
     monkeypatch.setattr("paperlib.experiments.notebooks._execute", execute)
     outputs = [project / f"{i}.ipynb" for i in range(3)]
-    threads = [
-        threading.Thread(target=run_notebook, args=(path,), kwargs={"output": out})
-        for out in outputs
-    ]
+    threads = [threading.Thread(target=run_notebook, args=(path,), kwargs={"output": out})
+               for out in outputs[:2]]  # fmt: skip
     for thread in threads:
         thread.start()
+    child = multiprocessing.get_context("fork").Process(
+        target=run_notebook, args=(path,), kwargs={"output": outputs[2]}
+    )
+    child.start()
+    child.join(20)
+    child.kill()
+    barrier.wait(60)
     for thread in threads:
         thread.join()
     assert all(out.exists() for out in outputs) and dict(os.environ) == before
 
 
-@pytest.mark.parametrize("failures", [2, 3])
-def test_a_kernel_that_does_not_start_is_started_again(project, monkeypatch, failures):
-    path, tries = make_notebook(project / "n.ipynb"), []
+def test_a_kernel_that_does_not_start(project, monkeypatch):
+    def start(self, **_):
+        raise RuntimeError("Kernel died before replying to kernel_info")
 
-    def start(source, partial, **_):
-        tries.append(1)
-        if len(tries) <= failures:
-            raise RuntimeError("Kernel died before replying to kernel_info")
-        nbformat.write(new_notebook(), partial.replace("{{", "{").replace("}}", "}"))
-
-    monkeypatch.setattr(papermill, "execute_notebook", start)
-    if failures == 2:
+    monkeypatch.setattr(NotebookClient, "setup_kernel", start)
+    path = make_notebook(project / "n.ipynb")
+    with pytest.raises(NotebookError, match="the kernel did not start: Kernel died"):
         run_notebook(path, output=project / "out.ipynb")
-    else:
-        with pytest.raises(NotebookError, match="did not start in 3 tries: Kernel died"):
-            run_notebook(path, output=project / "out.ipynb")
-    assert len(tries) == 3 and (project / "out.ipynb").exists() is (failures == 2)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_a_process_forked_while_a_notebook_runs_can_run_its_own(project, monkeypatch):
-    path, running, forked = make_notebook(project / "n.ipynb"), threading.Event(), threading.Event()
-
-    def execute(source, values, partial, *_):
-        running.set()
-        assert partial.name == ".2.partial.ipynb" or forked.wait(60)
-        nbformat.write(new_notebook(), partial)
-
-    monkeypatch.setattr("paperlib.experiments.notebooks._execute", execute)
-    first, second = project / "1.ipynb", project / "2.ipynb"
-    thread = threading.Thread(target=run_notebook, args=(path,), kwargs={"output": first})
-    thread.start()
-    assert running.wait(60)
-    child = multiprocessing.get_context("fork").Process(
-        target=run_notebook, args=(path,), kwargs={"output": second}
-    )
-    child.start()
-    child.join(20)
-    child.kill()
-    forked.set()
-    thread.join()
-    assert second.exists() and child.exitcode == 0 and first.exists()

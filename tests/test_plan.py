@@ -140,30 +140,23 @@ def test_what_is_there_costs_nothing(tmp_path, complete_machine):
     assert row[2:4] == ["2", "1"]
 
 
-def test_runs_that_tables_share_count_once(tmp_path, complete_machine):
-    names = ["table1-meds", "table2-meds"]
-    both = plan.make_plan(names, "laptop", "paper", (0,), Store(tmp_path)).text
+def test_which_runs_are_counted(tmp_path, complete_machine):
+    def text(*names, profile="paper", chosen=None):
+        return plan.make_plan(names, profile, "paper", (0,), Store(tmp_path), chosen).text
+
+    both = text("table1-meds", "table2-meds", profile="laptop")  # runs that tables share, once
     total = next(line.split() for line in both.splitlines() if line.startswith("total"))
     # Base, GRPO, DAPO, entropy, MEDS; Table 2 adds four variants
     assert total[1] == "9" and "28-diff" in both
-
-
-def test_models_can_be_chosen(tmp_path, complete_machine):
-    text = plan.make_plan(["table1-memory-r"], "paper", "paper", (0,), Store(tmp_path), QWEN).text
-    assert "Falcon" not in text and "Qwen2.5-0.5B" in text
+    one = text("table1-memory-r", chosen=QWEN)
+    assert "Falcon" not in one and "Qwen2.5-0.5B" in one
     with pytest.raises(UserError, match="valid: Qwen/Qwen2.5-0.5B-Instruct, tiiuae"):
-        plan.make_plan(["table1-memory-r"], "paper", "paper", (0,), Store(tmp_path), "gpt")
-
-
-def test_every_artefact_is_planned(tmp_path, complete_machine):
-    names = set(artefacts(ROOT))
-    assert set(plan.SHARES) | set(rows.TABLES) <= names
-    text = plan.make_plan(["fig2-memory-r", "tables3to5-memory-r"], "tiny", "paper", (0,),
-                          Store(tmp_path)).text  # fmt: skip
-    assert "fig2-memory-r: runs of table2-memory-r, one model; its own, not counted: R1" in text
-    assert "tables3to5-memory-r: no runs" in text and "Memory-R+ K=20" in text
-    one = plan.make_plan(["fig3-memory-r"], "paper", "paper", (0,), Store(tmp_path)).text
-    assert "Falcon" not in one
+        text("table1-memory-r", chosen="gpt")
+    assert set(plan.SHARES) | set(rows.TABLES) <= set(artefacts(ROOT))
+    figures = text("fig2-memory-r", "tables3to5-memory-r", profile="tiny")
+    assert "fig2-memory-r: runs of table2-memory-r, one model; its own, not counted: R1" in figures
+    assert "tables3to5-memory-r: no runs" in figures and "Memory-R+ K=20" in figures
+    assert "Falcon" not in text("fig3-memory-r")
 
 
 def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
@@ -176,7 +169,8 @@ def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "free_bytes", lambda folder: 10**9)
     monkeypatch.setattr(machine, "_installed", lambda wheel: False)
     monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
-    found = plan.make_plan(_tables(), "paper", "paper", (0,), Store(tmp_path)).missing
+    names = ["table1-memory-r", "table1-meds"]
+    found = plan.make_plan(names, "paper", "paper", (0,), Store(tmp_path)).missing
 
     def holds(*words):
         return sum(all(word in line for word in words) for line in found)
@@ -192,10 +186,6 @@ def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
     laptop = plan.make_plan(["table1-memory-r"], "laptop", "paper", (0,), Store(tmp_path))
     assert not any("GPU" in line for line in laptop.missing)
     assert "hours of sampling on two cores (98 tokens a second)" in laptop.text
-
-
-def _tables():
-    return ["table1-memory-r", "table1-meds"]
 
 
 def test_a_small_gpu_or_one_without_bf16(tmp_path, complete_machine, monkeypatch):

@@ -3,7 +3,6 @@
 import _thread
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -11,15 +10,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_grid import STAND_IN, alive, wait_for, work_beside_another_paperlib
+from test_grid import (
+    STAND_IN,
+    alive,
+    in_another_process,
+    wait_for,
+    wait_for_end,
+    work_beside_another_paperlib,
+)
 from test_store import SETTINGS, make_config
 
 from paperlib.errors import UserError
-from paperlib.experiments.grid import Job, grid
-from paperlib.experiments.progress import Progress
+from paperlib.experiments.grid import grid
+from paperlib.experiments.jobs import Job, child_environment
+from paperlib.experiments.progress import Progress, describe
+from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Store
-from paperlib.experiments.workers import child_environment
 from paperlib.files import read_json
+from paperlib.rl.trl_settings import LAUNCH_DIR
+from paperlib.tasks.tiny import MODEL_DIR
 
 submitit = pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
 
@@ -65,48 +74,32 @@ def cluster(tmp_path: Path, monkeypatch) -> Path:
                 pass
 
 
-def wait_for_end(pid):
-    """A process that was killed takes a moment to be gone."""
-    deadline = time.monotonic() + 20
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not alive(pid)
+def task_of(run) -> int:
+    """The process that SLURM started for the run, above the one that works."""
+    pid = read_json(run.folder / "lock.json")["pid"]
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def options(store, **more):
     return {"store": store, "executor": "slurm", "device": "cpu", **more}
 
 
-def from_a_notebook():
-    """A reward term of a class that no other process can import."""
-    scope = {"__name__": "__main__"}
-    exec(
-        "from dataclasses import dataclass\n@dataclass(frozen=True)\n"
-        "class Mine:\n    weight: float = 2.0\n", scope,
-    )  # fmt: skip
-    return scope["Mine"]()
-
-
 def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
     store = Store(tmp_path / "runs")
-    mine = replace(make_config(3), terms=(from_a_notebook(),))
     with pytest.raises(RuntimeError) as error:
         grid(
-            [make_config(13), make_config(9), make_config(0), mine], [SETTINGS],
+            [make_config(s) for s in (13, 9, 0)], [SETTINGS],
             **options(store, jobs=2, slurm={"partition": "gpu", "gpus": 1, "account": "mine"}),
         )
     text = str(error.value)
-    assert text.startswith("2 of 4 runs failed: ")
-    assert "ValueError: unlucky seed" in text and "SLURM job 100_1: FAILED" in text
-    assert "submitit" not in text.split("unlucky seed")[1].split("runs/")[0]  # only the run's own
-    for config in (make_config(0), mine):
-        run = store.run(config)
-        assert run.status() == "complete" and run.evaluation_path(4, SETTINGS).exists()
-        assert "trained in" in (run.folder / "log.txt").read_text()
-    assert read_json(store.run(mine).folder / "config.json")["terms"][0]["weight"] == 2.0
+    assert text.startswith("2 of 3 runs failed: ") and "submitit" not in text
+    assert "ValueError: unlucky seed" in text and "the process ended with status 9" in text
+    run = store.run(make_config(0))
+    assert run.status() == "complete" and run.evaluation_path(4, SETTINGS).exists()
+    assert "trained in" in (run.folder / "log.txt").read_text()
 
     lines = (cluster / "script100").read_text().splitlines()
-    for line in ("--array=0-3%2", "--partition=gpu", "--gpus-per-node=1", "--account=mine",
+    for line in ("--array=0-2%2", "--partition=gpu", "--gpus-per-node=1", "--account=mine",
                  "--time=240", "--cpus-per-task=1", "--requeue", "--signal=USR2@90"):
         assert f"#SBATCH {line}" in lines, line
     assert "export OMP_NUM_THREADS=1" in lines
@@ -115,8 +108,7 @@ def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
     assert sum(call.startswith("sbatch") for call in calls) == 1  # one array job
     assert not any(call.startswith("scancel") for call in calls)
 
-    runs = grid([make_config(0), mine], [SETTINGS], **options(store))
-    assert [run.status() for run in runs] == ["complete"] * 2
+    grid([make_config(0)], [SETTINGS], **options(store))
     assert (cluster / "calls").read_text().splitlines() == calls  # nothing was submitted
 
 
@@ -130,7 +122,8 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypa
     def preempt():
         wait_for(run.folder / "started")
         pids.append(read_json(run.folder / "lock.json")["pid"])
-        os.kill(pids[0], signal.SIGUSR2)
+        for pid in (pids[0], task_of(run)):  # SLURM tells all processes of a task
+            os.kill(pid, signal.SIGUSR2)
 
     thread = threading.Thread(target=preempt)
     thread.start()
@@ -166,7 +159,7 @@ def test_a_task_is_over_when_slurm_does_not_go_on_with_it(
 
     def kill():
         wait_for(runs[0].folder / "started")
-        os.kill(read_json(runs[0].folder / "lock.json")["pid"], signal.SIGKILL)
+        os.killpg(os.getpgid(task_of(runs[0])), signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -189,11 +182,13 @@ def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch)
     configs = [make_config(60), make_config(0)]
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     shown = []
-    monkeypatch.setattr(Progress, "show", lambda self, texts: shown.append(texts))
+    monkeypatch.setattr(
+        Progress, "show", lambda self, runs, queued: shown.append([queued, *map(describe, runs)])
+    )
 
     def interrupt():
         wait_for(store.run(configs[0]).folder / "started")
-        while shown[-1] != ["1 queued", "DAPO s60 0/4"]:
+        while shown[-1] != [1, "DAPO s60 0/4"]:
             time.sleep(0.02)
         _thread.interrupt_main()
 
@@ -217,13 +212,9 @@ def test_a_killed_grid_leaves_nothing_in_the_queue(cluster, tmp_path):
     """As when a notebook's kernel is restarted: it has no time to clean up."""
     store = Store(tmp_path / "runs")
     folder = store.run(make_config(60)).folder
-    code = (
-        "from paperlib.experiments.grid import grid; from test_store import *;"
+    parent = in_another_process(
         "grid([make_config(60), make_config(0)], device='cpu', executor='slurm', jobs=1,"
         f"store=Store({str(store.root)!r}))"
-    )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, **child_environment(1)}
     )
     wait_for(folder / "started")
     pid = read_json(folder / "lock.json")["pid"]
@@ -267,3 +258,79 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="pip install submitit"):
         grid([make_config()], **options(store))
     assert not store.root.exists()
+
+
+# --- several GPUs -------------------------------------------------------------------------------
+
+# torchrun under accelerate; the processes themselves choose the CPU
+ON_CPU = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\n"
+
+
+def test_the_launch_file_is_the_recipes_or_the_one_that_is_named(tmp_path):
+    meds, memory_r = recipe("meds", "MEDS", "paper", 0), recipe("memory_r", "R1", "paper", 0)
+    assert module.launch_file(meds) == LAUNCH_DIR / "eight_gpus_vllm.yaml"
+    assert module.launch_file(memory_r) == LAUNCH_DIR / "eight_gpus_ddp.yaml"  # its own is for one
+    assert module.launch_file(meds, "eight_gpus_fsdp.yaml") == LAUNCH_DIR / "eight_gpus_fsdp.yaml"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(ON_CPU)
+    assert module.launch_file(meds, str(mine)) == mine
+    with pytest.raises(UserError, match="'no.yaml', which is no file; valid: a path, or eight_"):
+        module.launch_file(meds, "no.yaml")
+
+
+def test_only_trl_runs_take_several_gpus(tmp_path):
+    store = Store(tmp_path)
+    ours, theirs = (Job(store.run(recipe("meds", "DAPO", "smoke", 0, engine=e)), (), "last", 1,
+                        "cpu") for e in ("ours", "trl"))  # fmt: skip
+    assert [t.processes for t in module.make_tasks([ours, theirs], {})] == [1, 1]
+    (task,) = module.make_tasks([theirs], {"gpus": 4, "launch": "eight_gpus_ddp.yaml"})
+    assert (task.processes, task.launch.name) == (4, "eight_gpus_ddp.yaml")
+    with pytest.raises(UserError, match="gpus 4, but .* engine 'ours', which uses one"):
+        module.make_tasks([theirs, ours], {"gpus": 4})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
+def test_a_job_in_two_processes(tmp_path):
+    """Both train, one writes and evaluates; a failure is the launcher's."""
+    file = tmp_path / "cpu.yaml"
+    file.write_text(ON_CPU)
+    config = recipe("meds", "MEDS", "smoke", 0, engine="trl")
+    config = replace(config, num_generations=4, max_steps=2, save_steps=2)
+    run = Store(tmp_path / "runs").run(config)
+    job = Job(run, (eval_settings("meds", "smoke", "test"),), "last", 1, "cpu")
+    module.Task(job, 2, file)()
+    assert job.done() and run.status() == "complete"
+    assert read_json(run.folder / "environment.json")["processes"] == 2
+    assert len(run.metrics()) == 2
+    shared_out_badly = replace(job, run=Store(tmp_path).run(replace(config, num_generations=3)))
+    with pytest.raises(RuntimeError, match=module.LOGGED):  # 6 completions an update, 4 processes
+        module.Task(shared_out_badly, 4, file)()
+    assert "ended with status" in shared_out_badly.log_tail()
+
+
+def test_an_interrupted_job_leaves_the_launcher_time_to_end_its_processes(tmp_path, monkeypatch):
+    launcher, pid = tmp_path / "launcher", tmp_path / "pid"
+    launcher.write_text(
+        f"#!/bin/sh\nsleep 300 & trap 'kill $!; exit 1' TERM; echo $! > {pid}.tmp\n"
+        f"mv {pid}.tmp {pid}; wait\n"
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setattr("paperlib.experiments.jobs.sys.executable", str(launcher))
+    main = threading.main_thread().ident
+
+    def interrupt():
+        wait_for(pid)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    job = Job(Store(tmp_path).run(make_config()), (), "last", 1, "cpu")
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            module.Task(job, 2, tmp_path / "cpu.yaml")()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        thread.join()
+    assert not alive(int(pid.read_text()))

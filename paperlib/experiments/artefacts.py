@@ -26,14 +26,18 @@ GRACE_SECONDS = 30.0  # for a notebook to shut down its kernel, and that its pro
 
 
 def artefacts(root: Path) -> dict[str, Path]:
-    """Notebook by name: Table 1s first (others read their runs), then the folders in turn, so that
-    neighbours, which may run at once, seldom wait for one another's runs."""
+    """Notebook by name (``notebooks/memory_r/table1.ipynb`` makes ``table1-memory-r``): Table 1s
+    first (others read their runs), then the folders in turn, so that neighbours, which may run at
+    once, seldom wait for one another's runs."""
     ranks: dict[Path, tuple] = {}
     for place, folder in enumerate(FOLDERS):
         paths = sorted((root / "notebooks" / folder).glob("*.ipynb"), key=_natural)
         for rank, path in enumerate(paths):
             ranks[path] = (path.stem != "table1", rank if path.stem != "table1" else 0, place)
-    return {artefact_name(path): path for path in sorted(ranks, key=ranks.__getitem__)}
+    return {
+        f"{path.stem}-{path.parent.name}".replace("_", "-"): path
+        for path in sorted(ranks, key=ranks.__getitem__)
+    }
 
 
 def _natural(path: Path) -> list[int | str]:
@@ -41,28 +45,19 @@ def _natural(path: Path) -> list[int | str]:
     return [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", path.stem)]
 
 
-def artefact_name(path: Path) -> str:
-    """``notebooks/memory_r/table1.ipynb`` makes ``table1-memory-r``."""
-    return f"{path.stem}-{path.parent.name}".replace("_", "-")
-
-
 def choose(names: Sequence[str], root: Path) -> dict[str, Path]:
     """The notebooks behind ``names``, in the order of :func:`artefacts`, each once.
 
-    Raises:
-        UserError: a name of nothing; lists the valid ones.
+    Raises UserError for a name of nothing; lists the valid ones.
     """
     known = artefacts(root)
     short = {name: path.stem.replace("_", "-") for name, path in known.items()}
-    unknown = [n for n in names if n not in {"all", *known, *short.values()}]
-    if unknown:
+    if unknown := [n for n in names if n not in {"all", *known, *short.values()}]:
         valid = ", ".join(["all", *dict.fromkeys(short.values())])
         raise UserError(f"unknown artefact {', '.join(unknown)}; valid: {valid}, or one paper's, "
-                        "such as table1-meds")
-    wanted = {"all", *names} if "all" in names else set(names)
+                        "such as table1-meds")  # fmt: skip
     return {
-        name: path for name, path in known.items()
-        if "all" in wanted or name in wanted or short[name] in wanted
+        name: path for name, path in known.items() if {"all", name, short[name]} & set(names)
     }
 
 
@@ -72,10 +67,8 @@ def reproduce(
     """Execute the notebooks, ``parallel`` at once; the names of those that failed.
 
     Each runs in a process of its own (``python -m paperlib notebook``), which tells what it made
-    or what went wrong. A parameter goes to the notebooks that declare it.
-
-    Raises:
-        UserError: no notebook of the project declares a parameter; nothing was started.
+    or what went wrong. A parameter goes to the notebooks that declare it; one that no notebook of
+    the project declares is a UserError, and nothing is started.
     """
     valid = set().union(*map(_declared, notebooks.values()))
     if not parameters.keys() <= valid:  # perhaps it is another notebook's: make gives PRESET to all
@@ -97,13 +90,13 @@ def reproduce(
                 )
                 running.append((name, process, time.monotonic()))
             time.sleep(0.1)
-            for name, process, began in [r for r in running if r[1].poll() is not None]:
-                running.remove((name, process, began))
-                state = "done" if process.returncode == 0 else "FAILED"
+            for one in [one for one in running if one[1].poll() is not None]:
+                running.remove(one)
+                name, process, began = one
+                failed += [name] if process.returncode else []
+                state = "FAILED" if process.returncode else "done"
                 seconds = time.monotonic() - began
                 print(f"{name}: {state} in {seconds:.0f} s", file=sys.stderr, flush=True)
-                if process.returncode:
-                    failed.append(name)
     finally:  # what the notebooks computed is kept
         stop_all([process for _, process, _ in running], GRACE_SECONDS)
     return failed

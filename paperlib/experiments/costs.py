@@ -1,8 +1,7 @@
 """What runs cost before they are started: tokens, hours of a GPU, memory and disk.
 
-Tokens are upper bounds from the configs: prompts x G x the longest length. Of a dense decoder with
-N parameters a token takes 2 N floating-point operations in a forward pass and 6 N in a pass with
-gradient. Time is operations over :data:`CARD_FLOPS` at an assumed utilisation.
+Tokens are upper bounds: prompts x G x the longest length. With N parameters a token takes 2 N
+operations in a forward pass and 6 N with gradient; time is these at an assumed utilisation.
 """
 
 from __future__ import annotations

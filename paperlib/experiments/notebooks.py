@@ -1,36 +1,24 @@
-"""Run a parameterised notebook as a program: papermill, with what it leaves open decided.
+"""Run a parameterised notebook as a program, with papermill's conventions.
 
 - Exactly one cell is tagged ``parameters`` and holds ``NAME = literal`` lines only. An unknown
-  name or a value of another type stops before any cell runs (papermill warns, and goes on).
-- The kernel is the Python that runs this, whatever kernels a person has installed.
+  name or a value of another type stops before any cell runs; the values come in a cell after it.
+- The kernel is the Python that runs this, whatever kernels and profiles a person has installed.
 - The working folder is the clone's root, so that ``runs/`` is the same for every notebook.
-- Values arrive as what they are: papermill would write a tuple as a text.
-- The result appears under its name only when every cell ran; a failed copy lies beside it. Two
-  processes never work on one result.
+- The result appears under its name, whole, when every cell ran; a failed copy lies beside it.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from paperlib.errors import UserError
 from paperlib.experiments.parameters import convert, declared_parameters
-
-STATUS_SECONDS = 5.0  # how often the state of a grid inside the notebook is looked at
-STARTS = 3  # of a kernel; several that start at once may want the same port
-# one notebook at a time in a process, since kernels take its environment; by the process's id,
-# since a fork would inherit the lock of a thread that it does not have
-_RUNNING: dict[int, threading.Lock] = {}
+from paperlib.experiments.progress import STATUS
+from paperlib.files import write_text_atomic
 
 
 class NotebookError(RuntimeError):
@@ -38,12 +26,8 @@ class NotebookError(RuntimeError):
 
 
 def run_notebook(
-    path: Path | str,
-    parameters: Mapping[str, Any] | None = None,
-    output: Path | str | None = None,
-    *,
-    cell_timeout: int | None = None,
-    quiet: bool = False,
+    path: Path | str, parameters: Mapping[str, Any] | None = None,
+    output: Path | str | None = None, *, cell_timeout: int | None = None, quiet: bool = False,
 ) -> Path:
     """Execute a notebook and return where the executed one lies.
 
@@ -52,12 +36,10 @@ def run_notebook(
             :func:`paperlib.experiments.parameters.convert`); other values must have that type.
         output: default ``<root>/executed/<PROFILE>/<notebook's folder>/<name>.ipynb``.
         cell_timeout: seconds that one cell may take; None = no limit.
-        quiet: print nothing on stderr.
+        quiet: keep the state of grids in the notebook off the terminal.
 
     Raises:
-        UserError: before anything runs: no such notebook, not one parameters cell, an unknown
-            parameter, a value of the wrong type, an executed notebook, an output that is the
-            notebook itself or in work by another process.
+        UserError: before anything runs.
         NotebookError: a cell raised, timed out or killed the kernel. ``<name>.failed.ipynb``
             beside the output shows how far it came; an earlier good output stays.
     """
@@ -84,36 +66,17 @@ def run_notebook(
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"the folder of the output {target} cannot be made: {error}") from error
-    partial = target.with_name(f".{target.stem}.partial.ipynb")
+    with tempfile.TemporaryDirectory(prefix="paperlib-") as scratch:
+        result = Path(scratch) / "executed.ipynb"
+        shown_as = "" if quiet else path.name
+        problem = _execute(path, values, result, root, cell_timeout, shown_as)
+        text = result.read_text(encoding="utf-8")
     failed = target.with_name(f"{target.stem}.failed.ipynb")
-    with _RUNNING.setdefault(os.getpid(), threading.Lock()), _sole_writer(target):
-        partial.unlink(missing_ok=True)  # left by a kill
-        try:
-            with _own_kernel(root) as status_file, _status_shown(status_file, path.name, quiet):
-                problem = _execute(path, values, partial, root, cell_timeout)
-            if partial.exists():
-                _strip_paths(partial, path.relative_to(root))
-            if problem:
-                if partial.exists():
-                    os.replace(partial, failed)
-                raise NotebookError(f"{path.name}: {problem}\nThe failed copy is {failed}")
-            os.replace(partial, target)
-            failed.unlink(missing_ok=True)  # it tells of an older state
-        finally:
-            partial.unlink(missing_ok=True)
+    write_text_atomic(failed if problem else target, text)
+    if problem:
+        raise NotebookError(f"{path.name}: {problem}\nThe failed copy is {failed}")
+    failed.unlink(missing_ok=True)  # it tells of an older state
     return target
-
-
-@contextmanager
-def _sole_writer(target: Path) -> Iterator[None]:
-    """Refuse a result that another process is making; a kill frees it."""
-    try:
-        with FileLock(target.with_name(f".{target.stem}.lock"), blocking=False):
-            yield
-    except Timeout as error:
-        raise UserError(
-            f"another process is making {target}; wait until it has ended, or give another output"
-        ) from error
 
 
 def find_root(notebook: Path) -> Path:
@@ -125,12 +88,17 @@ def find_root(notebook: Path) -> Path:
 
 
 def _execute(
-    path: Path, values: dict[str, Any], partial: Path, root: Path, cell_timeout: int | None
+    path: Path, values: dict[str, Any], result: Path, root: Path, cell_timeout: int | None,
+    shown_as: str,
 ) -> str | None:
-    """Run all cells, writing ``partial`` after each. Returns what went wrong, or None."""
+    """Run all cells by papermill, in a kernel of its own. Returns what went wrong, or None."""
     import nbformat
     import papermill
+    from jupyter_client.kernelspec import KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
+    from papermill.clientwrap import PapermillNotebookClient
+    from papermill.engines import Engine, papermill_engines
     from papermill.translators import PythonTranslator, papermill_translators
 
     class Literals(PythonTranslator):
@@ -138,40 +106,68 @@ def _execute(
 
         translate = repr
 
+    class OwnKernel(Engine):
+        """papermill's own engine, but for the kernel and what it is started with."""
+
+        @classmethod
+        def execute_managed_notebook(cls, nb_man, kernel_name, client, start, **_: Any) -> None:
+            PapermillNotebookClient(nb_man, **client).execute(**start)
+
     papermill_translators.register("python", Literals)
-    for start in range(1, STARTS + 1):
-        try:
-            papermill.execute_notebook(
-                _literal(path),
-                _literal(partial),
-                parameters=values,
-                kernel_name="python3",
-                language="python",  # else a notebook without language metadata is refused
-                cwd=str(root),
-                progress_bar=False,
-                start_timeout=300,  # of a kernel on a busy machine
-                execution_timeout=cell_timeout,
-                coalesce_streams=True,  # a bar of 3,000 lines is one output and its last line
-            )
-            break
-        except papermill.PapermillExecutionError as error:
-            return f"{_cell(error.cell_index, error.source)} raised {error.ename}: {error.evalue}"
-        except (DeadKernelError, CellTimeoutError) as error:
-            # papermill calls all cells completed then; the one that died is the last one started
-            cells = nbformat.read(partial, as_version=4).cells if partial.exists() else []
-            started = [i for i, cell in enumerate(cells) if _start_time(cell)]
-            where = _cell(started[-1], cells[started[-1]].source) if started else "the first cell"
-            if isinstance(error, CellTimeoutError):
-                return f"{where} took longer than {cell_timeout} s"
-            return f"{where} killed the kernel (out of memory?)"
-        except RuntimeError as error:  # of a kernel that did not start; no cell ran
-            if start == STARTS:
-                return f"the kernel did not start in {STARTS} tries: {error}"
-    for index, cell in enumerate(nbformat.read(partial, as_version=4).cells):
-        # papermill takes sys.exit(0) for a good end, whatever was left to do
-        if any(output.get("ename") == "SystemExit" for output in cell.get("outputs", [])):
-            return f"{_cell(index, cell.source)} ended the notebook early: SystemExit"
-    return None
+    papermill_engines.register("own kernel", OwnKernel)
+    scratch, terminal = result.parent, os.dup(2)
+    client = {
+        "km": AsyncKernelManager(
+            kernel_name="python3",
+            kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),  # this very Python's
+            # by files: of several kernels that start at once, two may want one port
+            transport="ipc" if len(str(scratch)) < 80 else "tcp",  # the system bounds such a name
+            connection_file=f"{scratch}/kernel.json",
+        ),
+        "timeout": cell_timeout, "startup_timeout": 300,
+        "coalesce_streams": True,  # a bar of 3,000 lines is one output and its last line
+        "extra_arguments": ["--log-level=CRITICAL"],  # being shut down is no error
+    }  # fmt: skip
+    start = {"cwd": str(root), "pass_fds": (terminal,), "cleanup_kc": True, "env": {
+        **os.environ,
+        "IPYTHONDIR": f"{scratch}/ipython",  # no start-up scripts of a person's
+        "MPLBACKEND": "module://matplotlib_inline.backend_inline",  # figures into the file
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+        "PAPERLIB_PROGRESS": "0",  # no bars in the file, our own
+        "TQDM_DISABLE": "1",  # or others'
+        STATUS: f"{os.getpid()} {terminal} {shown_as}" if shown_as else "",
+    }}  # fmt: skip
+    problem = ended = None
+    try:
+        papermill.execute_notebook(
+            _literal(path), _literal(result), values, kernel_name="python3", language="python",
+            progress_bar=False, engine_name="own kernel", client=client, start=start,
+        )  # fmt: skip
+    except papermill.PapermillExecutionError as error:
+        problem = f"{_cell(error.cell_index, error.source)} raised {error.ename}: {error.evalue}"
+    except DeadKernelError:
+        ended = "killed the kernel (out of memory?)"
+    except CellTimeoutError:
+        ended = f"took longer than {cell_timeout} s"
+    except RuntimeError as error:
+        problem = f"the kernel did not start: {error}"
+    finally:
+        os.close(terminal)
+    notebook = nbformat.read(result if result.exists() else path, as_version=4)
+    for key in ("input_path", "output_path"):  # this machine's folders
+        notebook.metadata.get("papermill", {}).pop(key, None)
+    for index, cell in enumerate(notebook.cells):
+        if not cell.metadata.get("papermill", {}).get("start_time"):
+            continue
+        last, where = cell, _cell(index, cell.source)
+        for output in cell.get("outputs", []):
+            if output.get("ename") == "SystemExit":  # papermill takes sys.exit(0) for a good end
+                ended = f"raised SystemExit: {output.evalue}"
+    if ended:
+        problem = f"{where} {ended}"
+        last.outputs.append(nbformat.v4.new_output("stream", name="stderr", text=ended))
+    nbformat.write(notebook, result)
+    return problem
 
 
 def _literal(path: Path) -> str:
@@ -179,94 +175,6 @@ def _literal(path: Path) -> str:
     return str(path).replace("{", "{{").replace("}", "}}")
 
 
-def _strip_paths(executed: Path, name: Path) -> None:
-    """Keep this machine's folders out of what papermill notes in the file."""
-    import nbformat
-
-    notebook = nbformat.read(executed, as_version=4)
-    record = notebook.metadata.get("papermill", {})
-    record["input_path"] = name.as_posix()
-    record.pop("output_path", None)
-    nbformat.write(notebook, executed)
-
-
-def _start_time(cell: Any) -> str | None:
-    return cell.metadata.get("papermill", {}).get("start_time")
-
-
 def _cell(index: int, source: str) -> str:
     first = next((line for line in source.splitlines() if line.strip()), "")
     return f"cell {index + 1} ({first.strip()[:60]!r})"
-
-
-@contextmanager
-def _own_kernel(root: Path) -> Iterator[Path]:
-    """Make ``python3`` this very Python for as long as it lasts; yields the status file's path.
-
-    A kernelspec named python3 in a person's home folder would win otherwise, and start-up scripts
-    in their IPython profile would run first.
-    """
-    from ipykernel.kernelspec import get_kernel_dict
-
-    with tempfile.TemporaryDirectory(prefix="paperlib-kernel-") as name:
-        folder = Path(name)
-        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        # it warns of unencrypted talk, which is loopback's, and calls being shut down an error
-        command.append("--log-level=CRITICAL")
-        spec = {**get_kernel_dict(), "argv": command}
-        (folder / "kernels" / "python3").mkdir(parents=True)
-        (folder / "kernels" / "python3" / "kernel.json").write_text(json.dumps(spec))
-        status_file = folder / "status"
-        changed = {
-            "JUPYTER_PATH": os.pathsep.join(filter(None, [name, os.environ.get("JUPYTER_PATH")])),
-            "IPYTHONDIR": str(folder / "ipython"),
-            "PAPERLIB_PROGRESS": "0",  # no bars in the file, our own
-            "TQDM_DISABLE": "1",  # or others'
-            "PAPERLIB_STATUS": str(status_file),
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
-            "MPLBACKEND": "module://matplotlib_inline.backend_inline",  # figures into the file
-        }
-        before = {key: os.environ.get(key) for key in changed}
-        os.environ.update(changed)
-        try:
-            yield status_file
-        finally:
-            for key, value in before.items():
-                if value is None:
-                    os.environ.pop(key, None)
-                else:
-                    os.environ[key] = value
-
-
-@contextmanager
-def _status_shown(status_file: Path, name: str, quiet: bool) -> Iterator[None]:
-    """Print the state of a grid inside the notebook on stderr, each time the number changes."""
-    stop = threading.Event()
-
-    def watch() -> None:
-        shown = ""
-        while not stop.wait(STATUS_SECONDS):
-            text = status_file.read_text(encoding="utf-8").strip() if status_file.exists() else ""
-            if text and text != shown:
-                print(f"{name}: {text}", file=sys.stderr, flush=True)
-                shown = text
-
-    thread = threading.Thread(target=watch, daemon=True)
-    if not quiet:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        if not quiet:
-            thread.join()
-
-
-def parse_pairs(pairs: list[list[str]]) -> dict[str, str]:
-    """``-p name value`` pairs of a command line. Raises UserError if a name comes twice."""
-    values: dict[str, str] = {}
-    for name, value in pairs:
-        if name in values:
-            raise UserError(f"parameter {name!r} is given twice")
-        values[name] = value
-    return values

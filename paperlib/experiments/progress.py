@@ -1,55 +1,72 @@
-"""Progress of a grid: a bar for people, a status file for whoever runs the notebook.
-
-``PAPERLIB_PROGRESS=0`` turns bars off; ``PAPERLIB_STATUS=<file>`` has the state written there: so
-the notebook runner shows it on the terminal instead of in the executed notebook.
-"""
+"""Progress of a grid: a bar for people, or lines on the terminal of whoever runs the notebook."""
 
 from __future__ import annotations
 
+import json
 import os
-from pathlib import Path
-from types import TracebackType
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from paperlib.experiments.store import Run
+
+STATUS = "PAPERLIB_STATUS"  # the notebook runner's process id, a descriptor of its terminal, a name
+SECONDS = 5.0  # between two lines
 
 
 class Progress:
-    """A context manager around the runs of one grid."""
+    """The state of the runs of one grid. ``PAPERLIB_PROGRESS=0`` turns bars off."""
 
     def __init__(self, total: int, done: int) -> None:
+        from tqdm.auto import tqdm
+
+        self._bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True,
+                         disable=os.environ.get("PAPERLIB_PROGRESS") == "0")  # fmt: skip
         self.total, self.done = total, done
-        self.running = ""
-        status = os.environ.get("PAPERLIB_STATUS")
-        self._file = Path(status) if status else None
-        self._bar = None
-        if os.environ.get("PAPERLIB_PROGRESS") != "0":
-            from tqdm.auto import tqdm
+        self._text, self._told, self._told_at = "", "", 0.0
+        runner, *rest = os.environ.get(STATUS, "").split(" ", 2)
+        # a descriptor of the notebook's kernel only, not of what that starts
+        self._terminal = rest if runner == str(os.getppid()) else None
 
-            self._bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True)
-
-    def show(self, running: list[str]) -> None:
-        """Name what runs now."""
-        text = ", ".join(running)
-        if text == self.running:
-            return
-        self.running = text
-        if self._bar is not None:
+    def show(self, running: Sequence[Run], queued: int = 0) -> None:
+        """Name what runs now, and how many wait in a cluster's queue."""
+        text = ", ".join([f"{queued} queued"] * bool(queued) + [describe(run) for run in running])
+        if text != self._text:
+            self._text = text
             self._bar.set_postfix_str(text)
-        if self._file is not None:
-            self._file.write_text(f"{self.done}/{self.total} runs; {text}\n", encoding="utf-8")
+        state = f"{self.done}/{self.total} runs; {text}"
+        if self._terminal and state != self._told and time.monotonic() > self._told_at + SECONDS:
+            self._told, self._told_at = state, time.monotonic()
+            descriptor, name = self._terminal
+            with suppress(OSError):  # nobody looks any more
+                os.write(int(descriptor), f"{name}: {state}\n".encode())
 
     def advance(self) -> None:
         """One more run is over."""
         self.done += 1
-        if self._bar is not None:
-            self._bar.update()
+        self._bar.update()
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bar is not None:
-            self._bar.close()
+    def __exit__(self, *_: object) -> None:
+        self._bar.close()
+
+
+def describe(run: Run) -> str:
+    """``DAPO s0 12/60``: method, seed and the last step in metrics.jsonl."""
+    config = run.config
+    if (run.folder / "complete.json").exists():
+        return f"{config.method} s{config.seed} evaluating"
+    return f"{config.method} s{config.seed} {_last_step(run)}/{config.max_steps}"
+
+
+def _last_step(run: Run) -> int:
+    """Reads the end of the file only, since it is asked for twice a second."""
+    try:
+        with open(run.folder / "metrics.jsonl", "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
+            lines = file.read().split(b"\n")
+        return int(json.loads(lines[-2])["step"])  # lines[-1] is empty or half-written
+    except (OSError, IndexError, KeyError, ValueError):
+        return 0

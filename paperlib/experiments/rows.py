@@ -85,20 +85,13 @@ def needs(
 ) -> list[Need]:
     """All that one of :data:`TABLES` is made from, a :class:`Need` a model.
 
-    Args:
-        chosen: models of a Table 1, see :func:`paperlib.experiments.recipes.models`.
-        engine: of a Table 1; the other tables have ours.
-
-    Raises:
-        UserError: unknown profile, preset or model.
+    ``chosen`` models (:func:`paperlib.experiments.recipes.models`) and ``engine`` are of a Table 1.
     """
     if table.startswith("table1"):
         paper = table.removeprefix("table1-").replace("-", "_")
         return [
-            Need(
-                model, table1_runs(paper, profile, preset, seeds, store, model, engine),
-                table1_evaluations(paper, profile, model), "all",
-            )
+            Need(model, table1_runs(paper, profile, preset, seeds, store, model, engine),
+                 table1_evaluations(paper, profile, model), "all")
             for model in models(paper, profile, chosen)
         ]  # fmt: skip
     if table == "table2-meds":

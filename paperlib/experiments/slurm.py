@@ -3,8 +3,8 @@
     grid(configs, executor="slurm", jobs=8,
          slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
 
-With more than one GPU a run of engine "trl" is started by accelerate in as many processes
-(``launch``, see :mod:`paperlib.experiments.launch`); our loop uses one.
+With more than one GPU a run of engine "trl" is started by accelerate in as many processes; our
+loop uses one.
 
 The run store must lie on a file system that all nodes see, with working file locks, and SLURM must
 keep accounts (sacct), or a task that was killed is waited for without end. A task that is
@@ -17,6 +17,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +28,15 @@ from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
-from paperlib.experiments.grid import Job, describe
+from paperlib.experiments.jobs import Job, child_environment
 from paperlib.experiments.progress import Progress
-from paperlib.experiments.workers import attempt, child_environment, open_log
+from paperlib.processes import stop_all
+from paperlib.rl.config import RunConfig
+from paperlib.rl.trl_settings import LAUNCH_DIR
 
 POLL_SECONDS = 5.0  # a look at each run's folder
 LOOK_SECONDS = 60  # between two questions to SLURM
+GRACE_SECONDS = 40.0  # for accelerate to end its processes, which it gives 30 s
 # a task is over in these states; in some only if SLURM has not queued it again after a while
 OVER = ("CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "REVOKED", "TIMEOUT")
 RETURNING = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED")
@@ -40,6 +44,7 @@ SETTLE_SECONDS = 180
 OWN = {"partition": None, "gpus": 1, "minutes": 240, "launch": None}
 TIMEOUTS = 20  # how often a task that ran out of time is queued again
 LOGGED = "the run failed, and its log.txt tells why"
+COPIES = "eight_gpus_ddp.yaml"  # for a recipe that needs no more than one GPU
 
 
 @dataclass(frozen=True)
@@ -51,14 +56,13 @@ class Task:
     launch: Path | None = None
 
     def __call__(self) -> None:
-        work = self.job.work
-        if self.processes > 1:
-            from paperlib.experiments.launch import launched
-
-            def work() -> None:
-                launched(self.job, self.processes, self.launch)
-
-        if attempt(self.job.run.folder, work) != "done":
+        with tempfile.TemporaryDirectory(prefix="paperlib-") as scratch:
+            process = self.job.start(Path(scratch), None, self.processes, self.launch)
+            try:
+                process.wait()
+            finally:
+                stop_all([process], GRACE_SECONDS)
+        if not self.job.succeeded(process):
             raise RuntimeError(LOGGED)
 
     def checkpoint(self) -> Any:
@@ -78,9 +82,6 @@ def make_executor(
             ``minutes`` a task may take before it is queued again (240), ``launch``, which is for
             :func:`make_tasks`. Others are submitit's, such as account, qos, constraint, mem.
         at_once: tasks that may run at the same time; None: as many as SLURM lets.
-
-    Raises:
-        UserError: no submitit, no SLURM on this machine, or an unknown option.
     """
     if find_spec("submitit") is None:
         raise UserError("executor 'slurm' needs a package that is missing: pip install submitit")
@@ -92,27 +93,27 @@ def make_executor(
         )
     from submitit import SlurmExecutor
 
-    rest = {key: value for key, value in options.items() if key not in OWN}
     own = {**OWN, **options}
     for name, least in (("gpus", 0), ("minutes", 1)):
         if not isinstance(own[name], int) or own[name] < least:
             raise UserError(f"slurm has {name} {own[name]!r}; valid: a number from {least}")
-    if own["gpus"]:
-        rest["gpus_per_node"] = own["gpus"]
-    if own["partition"]:
-        rest["partition"] = own["partition"]
     environment = child_environment(threads).items()
+    wanted = {
+        "time": own["minutes"], "cpus_per_task": threads,
+        "srun_args": [f"--cpus-per-task={threads}"],  # SLURM's srun does not take sbatch's
+        "stderr_to_stdout": True,
+        "setup": [f"export {name}={shlex.quote(value)}" for name, value in environment],
+        "additional_parameters": {"requeue": True},  # where the cluster preempts by itself
+        **{key: value for key, value in options.items() if key not in OWN},
+        "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
+    }  # fmt: skip
+    for name, value in (("gpus_per_node", own["gpus"]), ("partition", own["partition"]),
+                        ("array_parallelism", at_once)):  # fmt: skip
+        if value:
+            wanted.setdefault(name, value)
     executor = SlurmExecutor(folder, max_num_timeout=TIMEOUTS)
     try:
-        executor.update_parameters(**{
-            "time": own["minutes"], "cpus_per_task": threads,
-            "srun_args": [f"--cpus-per-task={threads}"],  # SLURM's srun does not take sbatch's
-            "stderr_to_stdout": True,
-            "setup": [f"export {name}={shlex.quote(value)}" for name, value in environment],
-            "additional_parameters": {"requeue": True},  # where the cluster preempts by itself
-            **({"array_parallelism": at_once} if at_once else {}), **rest,
-            "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
-        })
+        executor.update_parameters(**wanted)
     except ValueError as error:
         valid = ", ".join([*OWN, *sorted(executor._valid_parameters())])
         raise UserError(f"{str(error).splitlines()[0]}; valid in slurm: {valid}") from error
@@ -120,16 +121,10 @@ def make_executor(
 
 
 def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
-    """The tasks of the jobs, one each.
-
-    Raises:
-        UserError: several GPUs for a run of our loop, which uses one; no such ``launch`` file.
-    """
+    """The tasks of the jobs, one each; of several GPUs only for engine "trl"."""
     own = {**OWN, **options}
     if own["gpus"] <= 1:
         return [Task(job) for job in jobs]
-    from paperlib.experiments.launch import launch_file
-
     for job in jobs:
         if job.run.config.engine != "trl":
             raise UserError(
@@ -139,13 +134,23 @@ def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
     return [Task(job, own["gpus"], launch_file(job.run.config, own["launch"])) for job in jobs]
 
 
-def run_all(queued: list[Task], executor: Any, progress: Progress) -> list[Job]:
-    """Submit the tasks and wait for them; the jobs that failed, whose runs' logs tell why.
+def launch_file(config: RunConfig, name: str | None = None) -> Path:
+    """accelerate's file for a run on several GPUs: a path, a name in ``paperlib/rl/launch``, or by
+    default what the run's recipe says. The number of processes in it does not count."""
+    if name is None:
+        from paperlib.experiments.recipes import LAUNCH  # imports torch; a task itself does not
 
-    Raises:
-        UserError: SLURM refused the submission; quotes it.
-    """
-    from submitit.core.utils import UncompletedJobError
+        of_recipe, _, gpus = LAUNCH[config.paper]
+        name = of_recipe if gpus > 1 else COPIES
+    for path in (Path(name).resolve(), LAUNCH_DIR / name):
+        if path.is_file():
+            return path
+    valid = ", ".join(sorted(path.name for path in LAUNCH_DIR.glob("*.yaml")))
+    raise UserError(f"launch names {name!r}, which is no file; valid: a path, or {valid}")
+
+
+def run_all(queued: list[Task], executor: Any, progress: Progress) -> list[Job]:
+    """Submit the tasks and wait for them; the jobs that failed, whose runs' logs tell why."""
     from submitit.helpers import clean_env
 
     failed = []
@@ -158,20 +163,18 @@ def run_all(queued: list[Task], executor: Any, progress: Progress) -> list[Job]:
         _watch(tasks)
         waiting = dict(zip(tasks, (task.job for task in queued), strict=True))
         while waiting:
-            progress.show(_states(list(waiting.values())))
+            runs = [job.run for job in waiting.values()]  # one that is worked on has a lock.json
+            running = [run for run in runs if (run.folder / "lock.json").exists()]
+            progress.show(running, queued=len(runs) - len(running))
             time.sleep(POLL_SECONDS)
             for task in [t for t in waiting if t.done()]:
                 job = waiting.pop(task)
                 error = task.exception()
-                if error is not None:
-                    failed.append(job)
-                    if LOGGED not in str(error):
-                        with open_log(job.run.folder) as log:
-                            log.write(f"{error}\n".encode())
-                            if isinstance(error, UncompletedJobError):  # killed, or never started
-                                log.write(f"SLURM job {task.job_id}: {task.state}\n".encode())
-                                if task.state in RETURNING:
-                                    task.cancel(check=False)
+                failed += [job] if error else []
+                if error and LOGGED not in str(error):  # killed, or never started
+                    job.note(f"{error}\nSLURM job {task.job_id}: {task.state}")
+                    if task.state in RETURNING:  # it might come back
+                        task.cancel(check=False)
                 progress.advance()
     return failed
 
@@ -217,11 +220,3 @@ def _cancelled_unless_done(name: str) -> Iterator[None]:
     finally:
         guard.stdin.close()
         guard.wait()
-
-
-def _states(jobs: list[Job]) -> list[str]:
-    """``3 queued``, then each one that runs; a run that is being worked on has its lock.json."""
-    running = [job.run for job in jobs if (job.run.folder / "lock.json").exists()]
-    queued = len(jobs) - len(running)
-    return [f"{queued} queued"] * bool(queued) + [describe(run) for run in running]
-

@@ -94,17 +94,15 @@ class Run:
 
         While another process works on it, wait (saying who does), then read what it made.
         Warnings of collapses are shown while it trains (:mod:`paperlib.evaluation.collapse`).
-        ``train_kwargs`` go to :func:`paperlib.rl.train.train`.
-
-        Raises:
-            UserError: the folder holds something else or is damaged, and is left as it is; or it
-                cannot be written.
+        ``train_kwargs`` go to :func:`paperlib.rl.train.train`. A folder that holds something else
+        or is damaged is left as it is.
         """
         if self._checked_status() == "complete":
             return self
         with self._locked():
             if self._checked_status() != "complete":  # nobody finished it while we waited
                 from paperlib.evaluation.collapse import CollapseWatch
+
                 if self.config.engine == "trl":
                     from paperlib.rl.trl_engine import train
                 else:
@@ -120,20 +118,15 @@ class Run:
         return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl"))
 
     def rollouts(self, steps: Iterable[int] | None = None) -> pd.DataFrame:
-        """The stored rollouts of ``steps`` (default: of all), one row a completion.
-
-        Raises:
-            UserError: a step that has none; a file that is damaged.
-        """
+        """The stored rollouts of ``steps`` (default: of all), one row a completion."""
         import pandas as pd
 
         files = by_step(self.folder.glob("rollouts/*.parquet"), ".parquet")
         wanted = list(files) if steps is None else list(steps)
         absent = [step for step in wanted if step not in files]
         if absent:
-            raise UserError(
-                f"{self.config.name} has no rollouts of steps {absent}; it has {_span(list(files))}"
-            )
+            raise UserError(f"{self.config.name} has no rollouts of steps {absent}; "
+                            f"it has {_span(files)}")  # fmt: skip
         frames = [_read_parquet(files[step]) for step in wanted]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
@@ -146,20 +139,13 @@ class Run:
         return self.folder / "evaluations" / f"{step:06d}-{settings.name}.json"
 
     def evaluation(self, step: int, settings: EvalSettings, **evaluate_kwargs: Any) -> dict:
-        """What :func:`paperlib.evaluation.harness.evaluate` returns; computed once, then read.
-
-        Raises:
-            UserError: no such checkpoint, or it is damaged; the stored evaluation is damaged or
-                another's; the folder cannot be written.
-        """
+        """What :func:`paperlib.evaluation.harness.evaluate` returns; computed once, then read."""
         path = self.evaluation_path(step, settings)
         if not path.exists():
             folders = dict(self.checkpoints())
             if step not in folders:
-                raise UserError(
-                    f"{self.config.name} has no checkpoint of step {step}; "
-                    f"it has {_span(list(folders))}"
-                )
+                raise UserError(f"{self.config.name} has no checkpoint of step {step}; "
+                                f"it has {_span(folders)}")  # fmt: skip
             with self._locked():
                 if not path.exists():  # nobody computed it while we waited
                     from paperlib.evaluation.harness import evaluate
@@ -190,28 +176,25 @@ class Run:
 
         Of the processes of one launcher the first holds it for all.
         """
-        with disk_errors(self.folder), self._lock_of_rank_0():
-            yield
-
-    @contextmanager
-    def _lock_of_rank_0(self) -> Iterator[None]:
-        if launcher_rank():
-            yield
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / "lock")
-        holder = self.folder / "lock.json"  # for people; only the lock itself counts
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            print(f"{self.config.name}: waiting for {_holder(holder)}", file=sys.stderr, flush=True)
-            lock.acquire()
-        try:
-            write_json_atomic(holder, {"pid": os.getpid(), "host": socket.gethostname()})
-            yield
-        finally:
-            holder.unlink(missing_ok=True)
-            lock.release()
+        with disk_errors(self.folder):
+            if launcher_rank():
+                yield
+                return
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / "lock")
+            holder = self.folder / "lock.json"  # for people; only the lock itself counts
+            try:
+                lock.acquire(blocking=False)
+            except Timeout:
+                who = _holder(holder)
+                print(f"{self.config.name}: waiting for {who}", file=sys.stderr, flush=True)
+                lock.acquire()
+            try:
+                write_json_atomic(holder, {"pid": os.getpid(), "host": socket.gethostname()})
+                yield
+            finally:
+                holder.unlink(missing_ok=True)
+                lock.release()
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -223,8 +206,8 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise UserError(f"{path} cannot be read ({error}); it is damaged") from error
 
 
-def _span(steps: list[int]) -> str:
-    return ", ".join(map(str, steps)) if steps else "none"
+def _span(steps: Iterable[int]) -> str:
+    return ", ".join(map(str, steps)) or "none"
 
 
 def _holder(path: Path) -> str:
