@@ -22,6 +22,7 @@ from paperlib.errors import UserError, check_choice
 
 METRICS = ("cosine", "l2")
 _BY_QUERY = ("queries", "norms", "sums", "written", "slots")
+_SIZES = ("dim", "max_queries", "max_responses")
 _TINY = torch.finfo(torch.float32).tiny
 
 
@@ -42,7 +43,6 @@ class EpisodicMemory:
         self._row_of: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """Distinct queries held."""
         return len(self.keys)
 
     @property
@@ -59,9 +59,8 @@ class EpisodicMemory:
             self._append(self._row(key, query), response)
 
     def _row(self, key: str, query: torch.Tensor) -> int:
-        row = self._row_of.get(key)
-        if row is not None:
-            return row
+        if key in self._row_of:
+            return self._row_of[key]
         row = self.inserted % self.max_queries
         if row < len(self):
             del self._row_of[self.keys[row]]
@@ -71,10 +70,8 @@ class EpisodicMemory:
             for name in _BY_QUERY:
                 setattr(self, name, _with_room(getattr(self, name), row))
             self.slots[row] = -1
-        self.queries[row] = query
-        self.norms[row] = query.norm()
-        self.sums[row] = 0
-        self.written[row] = 0
+        self.queries[row], self.norms[row] = query, query.norm()
+        self.sums[row] = self.written[row] = 0
         self._row_of[key] = row
         self.inserted += 1
         return row
@@ -107,11 +104,10 @@ class EpisodicMemory:
             scores = products / norms.clamp(min=_TINY)  # the asking vector's length is all one
         else:
             scores = 2 * products - norms.square()  # falls as the squared distance rises
-        k = min(k, n)
-        if not k:
+        if not min(k, n):
             return torch.zeros(len(vectors), 0, dtype=torch.int64)
         chosen = []
-        for row, bar in zip(scores, scores.topk(k).values[:, -1], strict=True):
+        for row, bar in zip(scores, scores.topk(min(k, n)).values[:, -1], strict=True):
             near = (row >= bar).nonzero()[:, 0]  # topk leaves open which of equals it takes
             near = near[((near - oldest) % n).argsort()]
             chosen.append(near[row[near].argsort(descending=True, stable=True)[:k]])
@@ -130,18 +126,17 @@ class EpisodicMemory:
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values: what continues exactly, after ``load_state_dict``."""
-        tensors = {name: getattr(self, name)[: len(self)] for name in _BY_QUERY}
-        tensors["responses"] = self.responses[: self.used]
+        # cloned: torch.save writes the whole storage behind a view
+        tensors = {name: getattr(self, name)[: len(self)].clone() for name in _BY_QUERY}
         return {
-            "dim": self.dim, "max_queries": self.max_queries, "max_responses": self.max_responses,
-            "keys": list(self.keys), "inserted": self.inserted,
-            # cloned: torch.save writes the whole storage behind a view
-            **{name: tensor.clone() for name, tensor in tensors.items()},
+            **{name: getattr(self, name) for name in _SIZES}, "keys": list(self.keys),
+            "inserted": self.inserted, **tensors,
+            "responses": self.responses[: self.used].clone(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a ``state_dict``."""
-        for name in ("dim", "max_queries", "max_responses"):
+        for name in _SIZES:
             if state[name] != getattr(self, name):
                 raise UserError(
                     f"the saved memory has {name} = {state[name]}; this one has "
