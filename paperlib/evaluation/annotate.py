@@ -63,25 +63,18 @@ class Estimate:
 
 @dataclass
 class Annotator:
-    """Labels items with a Claude model, or from what it answered before.
-
-    Args:
-        cache: folder of the answers, one file per task, version and model. A row that is deleted
-            is asked again.
-        max_cost_usd: nothing is asked if the estimate is above it.
-        offline: never a request, and no key needed; what is not in the cache is missing.
-        client: default: a new one with the key in ``ANTHROPIC_API_KEY``.
-        prices: US dollars per million tokens (input, output), for a model not in PRICES.
-        batch_from: from this number of requests on, they are sent as batches.
-    """
+    """Labels items with a Claude model, or from what it answered before."""
 
     model: str = MODEL
+    # folder of the answers, one file per task, version and model; a row that is deleted is asked
+    # again
     cache: Path | str = "annotations"
-    max_cost_usd: float = 1.0
-    offline: bool = False
+    max_cost_usd: float = 1.0  # nothing is asked if the estimate is above it
+    offline: bool = False  # never a request, no key needed; what is not in the cache is missing
+    # None: a new one with the key in ANTHROPIC_API_KEY
     client: anthropic.Anthropic | None = field(default=None, repr=False)
-    prices: tuple[float, float] | None = None
-    batch_from: int = 50
+    prices: tuple[float, float] | None = None  # as in PRICES, for another model
+    batch_from: int = 50  # from this number of requests on, they are sent as batches
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.max_cost_usd) and self.max_cost_usd >= 0):
@@ -126,9 +119,7 @@ class Annotator:
         text = task.message(item)
         identity = json.dumps([self.model, task.name, task.version, text])
         return hashlib.sha256(identity.encode()).hexdigest()[:40], {
-            "model": self.model,
-            "max_tokens": MAX_TOKENS,
-            "system": task.system,
+            "model": self.model, "max_tokens": MAX_TOKENS, "system": task.system,
             "messages": [{"role": "user", "content": text}],
             "output_config": {"format": {"type": "json_schema", "schema": task.schema}},
         }

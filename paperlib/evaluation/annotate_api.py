@@ -117,8 +117,7 @@ class Api:
 
     def ask(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:
         """One by one."""
-        missing: dict[str, str] = {}
-        failures = 0
+        missing, failures = {}, 0
         for key, request in requests.items():
             if failures == GIVE_UP:
                 missing[key] = f"not asked: {GIVE_UP} requests in a row failed"
@@ -126,8 +125,7 @@ class Api:
             try:
                 reply = self._call("message", lambda r=request: self.client.messages.create(**r))
             except Failed as failed:
-                missing[key] = str(failed)
-                failures += 1
+                missing[key], failures = str(failed), failures + 1
             else:
                 self.cache.save(key, self._read(reply))
                 failures = 0
@@ -154,16 +152,14 @@ class Api:
         """Wait for a batch, which ends by itself after 24 hours, and save its answers."""
         name, batches = batch["id"], self.client.messages.batches
 
-        def look() -> Any:
-            return batches.retrieve(name)
-
-        def read() -> dict[str, Any]:
-            return {line.custom_id: line.result for line in batches.results(name)}
-
         try:
-            while self._call("message_batch", look).processing_status != "ended":
+            while self._call(
+                "message_batch", lambda: batches.retrieve(name)
+            ).processing_status != "ended":
                 time.sleep(POLL_SECONDS)
-            results, reason = self._call(None, read), "not among the batch's results"
+            lines = self._call(None, lambda: list(batches.results(name)))
+            results = {line.custom_id: line.result for line in lines}
+            reason = "not among the batch's results"
         except Failed as failed:
             results, reason = {}, f"batch {name}: {failed}"
             if failed.status != 404:  # deleted or too old: the next call asks again

@@ -33,15 +33,8 @@ def tfidf_vectors(texts: Sequence[str]) -> np.ndarray:
 
 
 def pairwise_diversity(vectors: np.ndarray) -> np.ndarray:
-    """Diversity of each question's samples.
-
-    Args:
-        vectors: ``[questions, samples, d]``; any length. Two zero vectors count as alike, a zero
-            vector shares nothing with any other.
-
-    Returns:
-        ``[questions]``, x 100.
-    """
+    """Diversity ``[questions]``, x 100, of ``vectors [questions, samples, d]`` of any length. Two
+    zero vectors count as alike, a zero vector shares nothing with any other."""
     data = np.asarray(vectors, dtype=np.float64)
     if data.ndim != 3 or data.shape[1] < 2:
         raise UserError(
