@@ -15,7 +15,6 @@ from collections.abc import Hashable, Sequence
 
 import pandas as pd
 
-from paperlib.errors import UserError
 from paperlib.tasks.grading import extract_answer
 from paperlib.tasks.tiny.problems import tiny_problem
 from paperlib.tasks.tiny.solutions import FAVOURITE, Step, diagnose, written_steps
@@ -48,22 +47,14 @@ def novelty(earlier: Sequence[Hashable], later: Sequence[Hashable]) -> float:
 
 
 def diagnosed(rollouts: pd.DataFrame) -> pd.DataFrame:
-    """Rollouts with what they did: ``category`` (see ``diagnose``), ``favourite`` (of the prompt's
-    thing), ``path`` and ``answer`` (text, "" if there is none).
-
-    Args:
-        rollouts: with ``problem_id`` and ``completion``, as ``Run.rollouts``.
-    """
-    try:
-        problems = [tiny_problem(problem_id) for problem_id in rollouts["problem_id"]]
-    except KeyError as error:
-        raise UserError(
-            f"problem {error} is not of the tiny world; only its errors can be diagnosed exactly"
-        ) from None
+    """Rollouts (``problem_id`` and ``completion``, as ``Run.rollouts``) with what they did:
+    ``category`` (see ``diagnose``), ``favourite`` (of the prompt's thing), ``path`` and ``answer``
+    (text, "" if there is none)."""
+    problems = [tiny_problem(problem_id) for problem_id in rollouts["problem_id"]]
     texts = rollouts["completion"].tolist()
     return rollouts.assign(
         category=[diagnose(p, text) for p, text in zip(problems, texts, strict=True)],
-        favourite=[FAVOURITE[problem.thing] for problem in problems],
+        favourite=[FAVOURITE[problem.subject] for problem in problems],
         path=[solution_path(text) for text in texts],
         answer=[extract_answer(text) or "" for text in texts],
     )
