@@ -202,7 +202,7 @@ class Exploit(_MemoryTerm):
         return succeeded(outcome, self.settings.tau_success)
 
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
-        return exploit_distance(responses, self.memory.centroid(rows[None])[0])
+        return exploit_distance(responses, self.memory.centroid(rows))
 
     def _scale(self, values: np.ndarray, minmax: Callable[..., np.ndarray]) -> np.ndarray:
         if self.settings.exploit_flip == "before":
