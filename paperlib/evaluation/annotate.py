@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 MODEL = "claude-haiku-4-5"
 # US dollars per million tokens, (input, output), of direct requests; as of March 2026.
 PRICES = {
-    "claude-haiku-4-5": (1.0, 5.0),
-    "claude-sonnet-4-6": (3.0, 15.0),
+    "claude-haiku-4-5": (1.0, 5.0), "claude-sonnet-4-6": (3.0, 15.0),
     "claude-opus-4-6": (5.0, 25.0),
-}
+}  # fmt: skip
 BATCH_DISCOUNT = 0.5
 BYTES_PER_TOKEN = 3.0  # of a request as JSON; English has 4 or more, so this errs on the dear side
 MAX_TOKENS = 600  # of an answer; the estimate takes each to be that long
@@ -91,15 +90,13 @@ class Annotator:
         """One annotation per item, in their order."""
         client = None if self.offline else open_client(self.client)
         requests = [self._request(task, item) for item in items]
-        cache = Cache(self.cache, self.model, task)
-        missing: dict[str, str] = {}
+        cache, missing = Cache(self.cache, self.model, task), {}
         if client:
             with cache.locked():
                 missing = self._ask(requests, Api(task, client, cache))
-        found, offline = cache.read(), "not in the cache, and offline"
-        return [
-            found.get(key) or Annotation(None, missing.get(key, offline)) for key, _ in requests
-        ]
+        found, offline = cache.read(), Annotation(None, "not in the cache, and offline")
+        missing = {key: Annotation(None, reason) for key, reason in missing.items()}
+        return [found.get(key) or missing.get(key, offline) for key, _ in requests]
 
     def _ask(self, requests: list[tuple[str, dict[str, Any]]], api: Api) -> dict[str, str]:
         todo, estimate = self._todo(requests, api.cache)

@@ -30,12 +30,11 @@ POLL_SECONDS = 30.0  # between two looks at a batch
 
 @dataclass(frozen=True)
 class Annotation:
-    """``value`` is None if the item is missing; then ``reason`` says why. ``why`` is the model's
-    own sentence."""
+    """What is known of an item."""
 
-    value: str | int | None
-    reason: str = ""
-    why: str = ""
+    value: str | int | None  # None: missing
+    reason: str = ""  # of a missing one
+    why: str = ""  # the model's own sentence
 
 
 class Failed(Exception):
@@ -66,17 +65,15 @@ class Cache:
 
     def read(self) -> dict[str, Annotation]:
         """All answers there are, by key."""
-        fields = ("value", "reason", "why")
         return {
-            row["key"]: Annotation(**{name: row[name] for name in fields if name in row})
+            row["key"]: Annotation(row["value"], row.get("reason", ""), row.get("why", ""))
             for row in read_jsonl(self.path)
         }
 
     def save(self, key: str, answer: Annotation) -> None:
         """Append one answer, at once and to the disk."""
-        row = json.dumps({"key": key, **asdict(answer)})
         with open(self.path, "a", encoding="ascii", newline="\n") as file:
-            file.write(row + "\n")
+            file.write(json.dumps({"key": key, **asdict(answer)}) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -126,9 +123,9 @@ class Api:
                 reply = self._call("message", lambda r=request: self.client.messages.create(**r))
             except Failed as failed:
                 missing[key], failures = str(failed), failures + 1
-            else:
-                self.cache.save(key, self._read(reply))
-                failures = 0
+                continue
+            self.cache.save(key, self._read(reply))
+            failures = 0
         return missing
 
     def send(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:

@@ -72,8 +72,11 @@ class _TextTerm:
         check_choice("reading", self.reading, ("paper", "released"))
 
     def __call__(self, rollouts: Rollouts) -> list[float]:
-        reward = self._released if self.reading == "released" else self._paper
-        return [reward(text) for text in rollouts.completions]
+        return [self.at(text) for text in rollouts.completions]
+
+    def at(self, text: str) -> float:
+        """The reward of one completion."""
+        return (self._released if self.reading == "released" else self._paper)(text)
 
 
 @dataclass(frozen=True)
@@ -108,32 +111,28 @@ class _FormatTerm(_TextTerm):
         return 0.5 if re.match(pattern, text, re.DOTALL) else 0.0
 
 
-def xml_count(completion: str, tag: str = "reasoning") -> float:
-    """0.125 for each of four tags that stands exactly once on its own line, less the tail.
+@dataclass(frozen=True)
+class XmlCount(_FormatTerm):
+    """The paper's "XML reward": 0.125 for each of four tags that stands exactly once on its own
+    line, less the tail.
 
     The tail is what follows the last ``</answer>``, the newline that ends its line excepted; no
     closing tag, no tail. Each character costs 0.001 in the two answer tags' parts, as in the
     released code, which agrees with this where the last ``</answer>`` ends its line. At most 0.5.
     """
-    _, closed, tail = completion.rpartition("\n</answer>")
-    penalty = 0.001 * len(tail.removeprefix("\n")) if closed else 0.0
-    reward = 0.125 * (completion.count(f"<{tag}>\n") == 1)
-    reward += 0.125 * (completion.count(f"\n</{tag}>\n") == 1)
-    for part in ("\n<answer>\n", "\n</answer>"):
-        if completion.count(part) == 1:
-            reward += 0.125 - penalty
-    return reward
-
-
-@dataclass(frozen=True)
-class XmlCount(_FormatTerm):
-    """The paper's "XML reward": partial credit for single tags, at most 0.5."""
 
     name: ClassVar[str] = "xmlcount"
     _released = staticmethod(released.xmlcount)
 
     def _paper(self, text: str) -> float:
-        return xml_count(text, self.tag)
+        _, closed, tail = text.rpartition("\n</answer>")
+        penalty = 0.001 * len(tail.removeprefix("\n")) if closed else 0.0
+        reward = 0.125 * (text.count(f"<{self.tag}>\n") == 1)
+        reward += 0.125 * (text.count(f"\n</{self.tag}>\n") == 1)
+        for part in ("\n<answer>\n", "\n</answer>"):
+            if text.count(part) == 1:
+                reward += 0.125 - penalty
+        return reward
 
 
 @dataclass(frozen=True)
