@@ -34,8 +34,8 @@ def blank(text: str) -> bool:
 
 
 class TextEncoder:
-    """A sentence-transformers model that is loaded at the first use and remembers what it encoded
-    (by :func:`text_encoder`, so that all reward terms of a process share both)."""
+    """A sentence-transformers model that is loaded at the first use and remembers what it encoded;
+    by :func:`text_encoder` all reward terms of a process share both."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # "tiny" (the shipped encoder), a folder, or a hub id
@@ -47,7 +47,6 @@ class TextEncoder:
 
     @functools.cached_property
     def model(self) -> Any:
-        """The ``SentenceTransformer``."""
         try:
             return _load(self.name).eval()
         except (OSError, ValueError) as error:

@@ -67,14 +67,12 @@ def windowed_minmax(
     values: np.ndarray, steps: np.ndarray, *, window: int, unit: str, epsilon: float | None,
     at_tie: np.ndarray | float = 0.0, start: int = 0,
 ) -> np.ndarray:
-    """Eq. 6: every value min-max normalised over the window that ends with it, ``[t - start]``.
+    """Eq. 6: each of ``values [t]``, raw rewards as they came in ``steps [t]``, min-max normalised
+    over the window that ends with it: ``[t - start]``; those before ``start`` only fill windows.
 
-    Args:
-        values, steps: ``[t]`` raw rewards as they came, and the generation step of each.
-        window: the last ``window`` values ("samples"), or all values of the last ``window`` steps
-            ("steps"), the current one included in full.
-        epsilon: added to max - min. None adds nothing; where max == min the result is ``at_tie``.
-        start: of the values that are wanted; those before it only fill the windows.
+    A window is the last ``window`` values (unit "samples"), or all values of the last ``window``
+    steps ("steps"), the current one in full. ``epsilon`` is added to max - min. None adds nothing;
+    where max == min the result is ``at_tie``.
     """
     values, steps = np.asarray(values, dtype=np.float64), np.asarray(steps)
     wanted = values[start:]
