@@ -121,7 +121,7 @@ def test_reasoning_steps():
 
 
 def test_cosine_length_paper_is_clamped_tokens():
-    term = CosineLength.paper(200)
+    term = CosineLength(200)
     lengths, right = [0, 50, 100, 200, 400], [1.0] * 5
     mid = 0.75 + 0.25 * math.cos(math.pi / 4)
     expected = [1.0, mid, 0.75, 0.5, 0.5]

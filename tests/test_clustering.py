@@ -6,13 +6,12 @@ import pytest
 from paperlib.errors import UserError
 from paperlib.methods.clustering import (
     NOISE,
-    cluster,
     hdbscan_labels,
     knn_vote,
     near_identical_groups,
     unit_rows,
 )
-from paperlib.methods.meds import Meds
+from paperlib.methods.meds import Meds, cluster
 
 PAPER, RELEASED = Meds.paper(), Meds.released()
 

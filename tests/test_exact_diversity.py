@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.evaluation.exact_diversity import (
+from paperlib.evaluation.diversity import (
     diagnosed,
     novelty,
     pair_diversity,

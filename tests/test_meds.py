@@ -13,11 +13,12 @@ import torch
 from rollout_batches import rollouts
 
 from paperlib.errors import UserError
-from paperlib.methods.clustering import NOISE, cluster
+from paperlib.methods.clustering import NOISE
 from paperlib.methods.meds import (
     NOT_CLUSTERED,
     ClusterPenalty,
     Meds,
+    cluster,
     features,
     penalty,
     prompt_key,

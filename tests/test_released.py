@@ -17,6 +17,7 @@ from paperlib.methods.baselines import (
     XmlCount,
 )
 from paperlib.methods.rollouts import call_term
+from paperlib.tasks.grading import strict_answer
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "memory_r_rewards_released.json").read_text("utf-8")
@@ -26,7 +27,7 @@ GOLDEN = json.loads(
 def test_golden_texts():
     assert len(GOLDEN) == 80
     for case in GOLDEN:
-        assert released.answer_text(case["completion"]) == case["answer_text"]
+        assert strict_answer(case["completion"]) == case["answer_text"]
         assert released.reasoning_text(case["completion"]) == case["reasoning_text"]
 
 

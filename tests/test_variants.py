@@ -65,11 +65,6 @@ def test_feature_variants_of_table_2():
     assert paper.last_n == 28
 
 
-def test_the_silent_recorder_never_pays():
-    settings = variants.cluster_term(variants.recorded_dapo("tiny", 0)).settings
-    assert (settings.alpha, settings.beta) == (0.0, 0.0)
-
-
 def test_head_to_head_families_share_everything_but_the_rewards():
     configs = {m: variants.head_to_head(m, "tiny", 0) for m in variants.HEAD_TO_HEAD}
     assert {c.prompt for c in configs.values()} == {"tags"}

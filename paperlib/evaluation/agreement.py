@@ -27,18 +27,14 @@ def pair_counts(
     categories: Sequence[str], clusters: Sequence[int], prompts: Sequence[str], *,
     noise: str = "alone",
 ) -> pd.DataFrame:
-    """How many pairs of rollouts of a prompt share category and cluster; one row a prompt.
+    """How many pairs of rollouts of a prompt share category and cluster; one row a prompt with two
+    rollouts or more.
 
-    Args:
-        categories, clusters, prompts: one entry per rollout.
-        noise: what cluster label -1 means (ours; the paper does not say): ``alone``, every noise
-            point is a cluster of its own, or ``together``, noise is one more cluster.
-
-    Returns:
-        Columns :data:`PAIRS`, unordered pairs, indexed by prompt; ``expected``, how many would
-        coincide if the prompt's clusters were shuffled among its rollouts (exact: the mean over
-        all shuffles); and ``ari``, the adjusted Rand index, NaN where categories cannot tell (all
-        the same, or all different). Prompts with a single rollout have no pair and no row.
+    Columns :data:`PAIRS`, unordered pairs, indexed by prompt; ``expected``, how many would coincide
+    if the prompt's clusters were shuffled among its rollouts (exact: the mean over all shuffles);
+    and ``ari``, the adjusted Rand index, NaN where categories cannot tell (all the same, or all
+    different). ``noise`` says what cluster label -1 means (ours; the paper does not say):
+    ``alone``, every noise point is a cluster of its own, or ``together``, one more cluster.
     """
     check_choice("noise", noise, ("alone", "together"))
     if not len(categories) == len(clusters) == len(prompts):
@@ -82,12 +78,10 @@ def _kappa(pairs: np.ndarray) -> np.ndarray:
 def agreement(counts: pd.DataFrame, draws: int = 2000) -> pd.DataFrame:
     """Rows ``agreement``, ``kappa``, ``ari``, ``chance``; columns ``value``, ``low``, ``high``.
 
-    Agreement (MEDS, Sec. 4.5), its chance and kappa are those of the pairs of all prompts; ari is
-    the mean of the prompts that have one. NaN where undefined. The 95 % interval is a percentile
-    bootstrap over prompts; a prompt that comes in several rows (seeds) is drawn as a whole.
-
-    Args:
-        counts: of :func:`pair_counts`; several may be concatenated.
+    Of the ``counts`` of :func:`pair_counts`; several may be concatenated. Agreement (MEDS, Sec.
+    4.5), its chance and kappa are those of the pairs of all prompts; ari is the mean of the prompts
+    that have one. NaN where undefined. The 95 % interval is a percentile bootstrap over prompts; a
+    prompt that comes in several rows (seeds) is drawn as a whole.
     """
     prompt, names = pd.factorize(counts.index)
     # how often each prompt is drawn; the first line is the data itself

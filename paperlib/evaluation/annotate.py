@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 MODEL = "claude-haiku-4-5"
 # US dollars per million tokens, (input, output), of direct requests; as of March 2026.
 PRICES = {
-    "claude-haiku-4-5": (1.0, 5.0),
-    "claude-sonnet-4-6": (3.0, 15.0),
+    "claude-haiku-4-5": (1.0, 5.0), "claude-sonnet-4-6": (3.0, 15.0),
     "claude-opus-4-6": (5.0, 25.0),
-}
+}  # fmt: skip
 BATCH_DISCOUNT = 0.5
 BYTES_PER_TOKEN = 3.0  # of a request as JSON; English has 4 or more, so this errs on the dear side
 MAX_TOKENS = 600  # of an answer; the estimate takes each to be that long
@@ -63,25 +62,18 @@ class Estimate:
 
 @dataclass
 class Annotator:
-    """Labels items with a Claude model, or from what it answered before.
-
-    Args:
-        cache: folder of the answers, one file per task, version and model. A row that is deleted
-            is asked again.
-        max_cost_usd: nothing is asked if the estimate is above it.
-        offline: never a request, and no key needed; what is not in the cache is missing.
-        client: default: a new one with the key in ``ANTHROPIC_API_KEY``.
-        prices: US dollars per million tokens (input, output), for a model not in PRICES.
-        batch_from: from this number of requests on, they are sent as batches.
-    """
+    """Labels items with a Claude model, or from what it answered before."""
 
     model: str = MODEL
+    # folder of the answers, one file per task, version and model; a row that is deleted is asked
+    # again
     cache: Path | str = "annotations"
-    max_cost_usd: float = 1.0
-    offline: bool = False
+    max_cost_usd: float = 1.0  # nothing is asked if the estimate is above it
+    offline: bool = False  # never a request, no key needed; what is not in the cache is missing
+    # None: a new one with the key in ANTHROPIC_API_KEY
     client: anthropic.Anthropic | None = field(default=None, repr=False)
-    prices: tuple[float, float] | None = None
-    batch_from: int = 50
+    prices: tuple[float, float] | None = None  # as in PRICES, for another model
+    batch_from: int = 50  # from this number of requests on, they are sent as batches
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.max_cost_usd) and self.max_cost_usd >= 0):
@@ -98,15 +90,13 @@ class Annotator:
         """One annotation per item, in their order."""
         client = None if self.offline else open_client(self.client)
         requests = [self._request(task, item) for item in items]
-        cache = Cache(self.cache, self.model, task)
-        missing: dict[str, str] = {}
+        cache, missing = Cache(self.cache, self.model, task), {}
         if client:
             with cache.locked():
                 missing = self._ask(requests, Api(task, client, cache))
-        found, offline = cache.read(), "not in the cache, and offline"
-        return [
-            found.get(key) or Annotation(None, missing.get(key, offline)) for key, _ in requests
-        ]
+        found, offline = cache.read(), Annotation(None, "not in the cache, and offline")
+        missing = {key: Annotation(None, reason) for key, reason in missing.items()}
+        return [found.get(key) or missing.get(key, offline) for key, _ in requests]
 
     def _ask(self, requests: list[tuple[str, dict[str, Any]]], api: Api) -> dict[str, str]:
         todo, estimate = self._todo(requests, api.cache)
@@ -126,9 +116,7 @@ class Annotator:
         text = task.message(item)
         identity = json.dumps([self.model, task.name, task.version, text])
         return hashlib.sha256(identity.encode()).hexdigest()[:40], {
-            "model": self.model,
-            "max_tokens": MAX_TOKENS,
-            "system": task.system,
+            "model": self.model, "max_tokens": MAX_TOKENS, "system": task.system,
             "messages": [{"role": "user", "content": text}],
             "output_config": {"format": {"type": "json_schema", "schema": task.schema}},
         }

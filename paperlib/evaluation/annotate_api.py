@@ -30,12 +30,11 @@ POLL_SECONDS = 30.0  # between two looks at a batch
 
 @dataclass(frozen=True)
 class Annotation:
-    """``value`` is None if the item is missing; then ``reason`` says why. ``why`` is the model's
-    own sentence."""
+    """What is known of an item."""
 
-    value: str | int | None
-    reason: str = ""
-    why: str = ""
+    value: str | int | None  # None: missing
+    reason: str = ""  # of a missing one
+    why: str = ""  # the model's own sentence
 
 
 class Failed(Exception):
@@ -66,17 +65,15 @@ class Cache:
 
     def read(self) -> dict[str, Annotation]:
         """All answers there are, by key."""
-        fields = ("value", "reason", "why")
         return {
-            row["key"]: Annotation(**{name: row[name] for name in fields if name in row})
+            row["key"]: Annotation(row["value"], row.get("reason", ""), row.get("why", ""))
             for row in read_jsonl(self.path)
         }
 
     def save(self, key: str, answer: Annotation) -> None:
         """Append one answer, at once and to the disk."""
-        row = json.dumps({"key": key, **asdict(answer)})
         with open(self.path, "a", encoding="ascii", newline="\n") as file:
-            file.write(row + "\n")
+            file.write(json.dumps({"key": key, **asdict(answer)}) + "\n")
             file.flush()
             os.fsync(file.fileno())
 
@@ -117,8 +114,7 @@ class Api:
 
     def ask(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:
         """One by one."""
-        missing: dict[str, str] = {}
-        failures = 0
+        missing, failures = {}, 0
         for key, request in requests.items():
             if failures == GIVE_UP:
                 missing[key] = f"not asked: {GIVE_UP} requests in a row failed"
@@ -126,11 +122,10 @@ class Api:
             try:
                 reply = self._call("message", lambda r=request: self.client.messages.create(**r))
             except Failed as failed:
-                missing[key] = str(failed)
-                failures += 1
-            else:
-                self.cache.save(key, self._read(reply))
-                failures = 0
+                missing[key], failures = str(failed), failures + 1
+                continue
+            self.cache.save(key, self._read(reply))
+            failures = 0
         return missing
 
     def send(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -154,16 +149,14 @@ class Api:
         """Wait for a batch, which ends by itself after 24 hours, and save its answers."""
         name, batches = batch["id"], self.client.messages.batches
 
-        def look() -> Any:
-            return batches.retrieve(name)
-
-        def read() -> dict[str, Any]:
-            return {line.custom_id: line.result for line in batches.results(name)}
-
         try:
-            while self._call("message_batch", look).processing_status != "ended":
+            while self._call(
+                "message_batch", lambda: batches.retrieve(name)
+            ).processing_status != "ended":
                 time.sleep(POLL_SECONDS)
-            results, reason = self._call(None, read), "not among the batch's results"
+            lines = self._call(None, lambda: list(batches.results(name)))
+            results = {line.custom_id: line.result for line in lines}
+            reason = "not among the batch's results"
         except Failed as failed:
             results, reason = {}, f"batch {name}: {failed}"
             if failed.status != 404:  # deleted or too old: the next call asks again

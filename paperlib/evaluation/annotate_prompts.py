@@ -34,7 +34,6 @@ class Task:
 
     @property
     def system(self) -> str:
-        """The system prompt."""
         kind = "one of the words above" if isinstance(self.values[0], str) else "an integer"
         form = f'{{"{self.label}": <{kind}>, "why": "<one short sentence>"}}'
         words = f"{self.instructions}\n{_WORDS['data']}\n"
@@ -42,16 +41,11 @@ class Task:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON schema of an answer."""
         kind = "string" if isinstance(self.values[0], str) else "integer"
+        label, why = {"type": kind, "enum": list(self.values)}, {"type": "string"}
         return {
-            "type": "object",
-            "properties": {
-                self.label: {"type": kind, "enum": list(self.values)},
-                "why": {"type": "string"},
-            },
-            "required": [self.label],
-            "additionalProperties": False,
+            "type": "object", "properties": {self.label: label, "why": why},
+            "required": [self.label], "additionalProperties": False,
         }
 
     def message(self, item: Item) -> str:
@@ -98,14 +92,10 @@ def _shorten(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
 
 
-def _task(name: str, **more: Any) -> Task:
-    return Task(name=name, **{**_WORDS[name], **more})
-
-
-_MEANINGS = "".join(f"- {name}: {meaning}\n" for name, meaning in CATEGORIES.items())
-ERROR_CATEGORY = _task(
-    "error_category", values=list(CATEGORIES),
-    instructions=_WORDS["error_category"]["instructions"] + _MEANINGS,
+_ERROR = _WORDS["error_category"]
+_ERROR["values"] = list(CATEGORIES)
+_ERROR["instructions"] += "".join(f"- {name}: {what}\n" for name, what in CATEGORIES.items())
+ERROR_CATEGORY, WITHIN_STEP_DIVERSITY, ACROSS_STEP_NOVELTY = (
+    Task(name=name, **_WORDS[name])
+    for name in ("error_category", "within_step_diversity", "across_step_novelty")
 )
-WITHIN_STEP_DIVERSITY = _task("within_step_diversity")
-ACROSS_STEP_NOVELTY = _task("across_step_novelty")

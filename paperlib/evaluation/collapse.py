@@ -11,8 +11,9 @@ the verdict afterwards (diagnose_run) are one computation.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,13 +65,11 @@ class Collapse:
 
 
 def diagnose_run(metrics: Metrics) -> list[Collapse]:
-    """All collapses of a run, at most one of a kind, in the order of KINDS.
+    """All collapses of a run, at most one of a kind, in the order of KINDS; below MIN_STEPS steps
+    only a KL that is not finite.
 
-    Args:
-        metrics: ``run.metrics()`` or the rows of metrics.jsonl; keys in paperlib/rl/logs.py.
-            Absent keys and NaN are steps that say nothing.
-
-    Below MIN_STEPS steps only a KL that is not finite is reported.
+    ``metrics``: ``run.metrics()`` or the rows of metrics.jsonl; keys in paperlib/rl/logs.py. Absent
+    keys and NaN are steps that say nothing.
     """
     frame = _frame(metrics)
     if frame.empty:
@@ -125,14 +124,12 @@ def reward_mode(frame: pd.DataFrame) -> Collapse | None:
     if not any(spells):
         return None
     row, onset, end = min(spell for spell in spells if spell)
-    risen = []
-    for rewards, name in ((frame.get(f"reward/{term.name}"), term.name) for term in EASY):
-        if rewards is None:
-            continue
+    form = "and no reward rises"
+    for name in (term.name for term in reversed(EASY) if f"reward/{term.name}" in frame):
+        rewards = frame[f"reward/{name}"]
         before, after = _start(rewards, REWARD_START), _median(rewards).iloc[row]
         if after > before + FORMAT_RISE:
-            risen.append(f"{name} rises from {before:.3f} to {after:.3f}")
-    form = f"while {risen[0]}" if risen else "and no reward rises"
+            form = f"while {name} rises from {before:.3f} to {after:.3f}"
     detail = f"correctness {start:.2f} at the start, {now.iloc[row]:.2f} at step {{}}, {form}"
     return Collapse(REWARD_MODE, onset, detail.format(int(frame["step"].iloc[row])), end)
 
@@ -142,11 +139,9 @@ def short_length(frame: pd.DataFrame) -> Collapse | None:
 
     Ours: to SHORT_TOKENS or fewer and SHORT_HALF of its start or less; or to SHORT_SHARE of it.
     """
-    if "length" not in frame:
-        return None
-    start, now = _start(frame["length"]), _median(frame["length"])
-    brief = (now <= SHORT_TOKENS) & (now <= SHORT_HALF * start) | (now <= SHORT_SHARE * start)
-    return _collapse(SHORT, frame, brief, frame["length"], "mean length {} tokens")
+    return _collapse(SHORT, frame, "length", "mean length {} tokens", lambda start, now: (
+        (now <= SHORT_TOKENS) & (now <= SHORT_HALF * start) | (now <= SHORT_SHARE * start)
+    ))  # fmt: skip
 
 
 def long_length(frame: pd.DataFrame) -> Collapse | None:
@@ -155,20 +150,16 @@ def long_length(frame: pd.DataFrame) -> Collapse | None:
     Ours: LONG_TRUNCATED of the rollouts or more are cut at the maximum, LONG_START or fewer at the
     start.
     """
-    if "truncated" not in frame:
-        return None
-    start, now = _start(frame["truncated"]), _median(frame["truncated"])
-    cut = (now >= LONG_TRUNCATED) & (start <= LONG_START)
-    return _collapse(LONG, frame, cut, frame["truncated"], "share of cut rollouts {}")
+    return _collapse(LONG, frame, "truncated", "share of cut rollouts {}", lambda start, now: (
+        (now >= LONG_TRUNCATED) & (start <= LONG_START)
+    ))  # fmt: skip
 
 
 def entropy(frame: pd.DataFrame) -> Collapse | None:
     """The policy hardly varies any more. Ours: entropy at ENTROPY_SHARE of its start or less."""
-    if "entropy" not in frame:
-        return None
-    start, now = _start(frame["entropy"]), _median(frame["entropy"])
-    low = (now <= ENTROPY_SHARE * start) & (start > 0)
-    return _collapse(ENTROPY, frame, low, frame["entropy"], "entropy {} nats")
+    return _collapse(ENTROPY, frame, "entropy", "entropy {} nats", lambda start, now: (
+        (now <= ENTROPY_SHARE * start) & (start > 0)
+    ))  # fmt: skip
 
 
 def kl(frame: pd.DataFrame) -> Collapse | None:
@@ -180,12 +171,9 @@ def kl(frame: pd.DataFrame) -> Collapse | None:
     broken = np.flatnonzero(~np.isfinite(frame["kl"]) & trained)
     if len(broken):
         return Collapse(KL, int(frame["step"].iloc[broken[0]]), "the KL is not finite")
-    large = _median(frame["kl"]) >= KL_LARGE
-    found = _collapse(KL, frame, large, frame["kl"], "KL {} nats a token")
-    if found is None and "kl_clamped" in frame:
-        clamped = frame["kl_clamped"]
-        found = _collapse(KL, frame, _median(clamped) > 0, clamped, "{} log-ratios clamped")
-    return found
+    return _collapse(
+        KL, frame, "kl", "KL {} nats a token", lambda _, now: now >= KL_LARGE
+    ) or _collapse(KL, frame, "kl_clamped", "{} log-ratios clamped", lambda _, now: now > 0)
 
 
 def _frame(metrics: Metrics) -> pd.DataFrame:
@@ -201,15 +189,18 @@ def _median(values: pd.Series) -> pd.Series:
 
 
 def _collapse(
-    kind: str, frame: pd.DataFrame, condition: pd.Series, values: pd.Series, what: str
+    kind: str, frame: pd.DataFrame, name: str, what: str, holds: Callable[[float, pd.Series], Any]
 ) -> Collapse | None:
-    spell = _spell(frame, condition)
+    """The collapse of a metric that ``holds(its start, its median by step)``."""
+    if name not in frame:
+        return None
+    start, now = _start(frame[name]), _median(frame[name])
+    spell = _spell(frame, holds(start, now))
     if spell is None:
         return None
     row, onset, end = spell
-    before, after = (f"{value:.3g}" for value in (_start(values), _median(values).iloc[row]))
-    step = int(frame["step"].iloc[row])
-    return Collapse(kind, onset, f"{what.format(before)} at the start, {after} at step {step}", end)
+    said = f"{what.format(f'{start:.3g}')} at the start, {now.iloc[row]:.3g} at step"
+    return Collapse(kind, onset, f"{said} {int(frame['step'].iloc[row])}", end)
 
 
 def _spell(

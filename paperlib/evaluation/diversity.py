@@ -1,18 +1,29 @@
-"""How much vectors differ: of responses to one question, of the features of wrong rollouts.
+"""How much responses to one question differ: as vectors, and exactly where their ways are known.
 
 Diversity (Memory-R+, Table 6) = 100 x (1 - mean cosine over the pairs of one question's samples),
 averaged over questions: 0 if all samples are alike, 100 if they share nothing. The paper has two
 vector spaces, TF-IDF and a sentence transformer; the latter is
-:func:`paperlib.methods.embeddings.text_encoder`. MEDS (Sec. 4.3, App. E) has the top-1 eigen ratio.
+:func:`paperlib.methods.embeddings.text_encoder`. MEDS (Sec. 4.3, App. E) has the top-1 eigen ratio
+of features, and lets a language model score how diverse the rollouts of a prompt at one step are,
+and how much later ones add to earlier ones. In the tiny world every rollout's solution path and
+every wrong one's error category are known, so both become shares: no LLM, no sampling of groups.
+
+A group is all rollouts of a prompt at a step. Dynamic sampling drops groups that are all right or
+all wrong, and they are not stored: training rollouts speak of mixed groups alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 
 import numpy as np
+import pandas as pd
 
 from paperlib.errors import UserError
+from paperlib.tasks.grading import extract_answer
+from paperlib.tasks.tiny.problems import tiny_problem
+from paperlib.tasks.tiny.solutions import FAVOURITE, Step, diagnose, written_steps
 
 # Words, numbers and single signs. Scikit-learn's own pattern drops whatever has one character, so
 # that "5+3=8" and "5-3=2" would be the same text.
@@ -33,15 +44,8 @@ def tfidf_vectors(texts: Sequence[str]) -> np.ndarray:
 
 
 def pairwise_diversity(vectors: np.ndarray) -> np.ndarray:
-    """Diversity of each question's samples.
-
-    Args:
-        vectors: ``[questions, samples, d]``; any length. Two zero vectors count as alike, a zero
-            vector shares nothing with any other.
-
-    Returns:
-        ``[questions]``, x 100.
-    """
+    """Diversity ``[questions]``, x 100, of ``vectors [questions, samples, d]`` of any length. Two
+    zero vectors count as alike, a zero vector shares nothing with any other."""
     data = np.asarray(vectors, dtype=np.float64)
     if data.ndim != 3 or data.shape[1] < 2:
         raise UserError(
@@ -73,3 +77,41 @@ def top1_eigen_ratio(vectors: np.ndarray) -> float:
     # squared singular values of the centred rows are the eigenvalues, up to one factor
     spread = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False) ** 2
     return float(spread[0] / spread.sum())
+
+
+def solution_path(completion: str) -> tuple[Step, ...]:
+    """The equations a completion writes, in order; wording, checks and the answer do not count."""
+    return tuple(written_steps(completion))
+
+
+def pair_diversity(labels: Sequence[Hashable]) -> float:
+    """1 - the probability that two different members of a group have the same label: unbiased for
+    any group size (pairs are drawn without replacement), NaN for fewer than two."""
+    n = len(labels)
+    if n < 2:
+        return float("nan")
+    alike = sum(count * (count - 1) for count in Counter(labels).values())
+    return 1 - alike / (n * (n - 1))
+
+
+def novelty(earlier: Sequence[Hashable], later: Sequence[Hashable]) -> float:
+    """Share of the later group's members whose label no member of the earlier group has; NaN if
+    either group is empty."""
+    if not len(earlier) or not len(later):
+        return float("nan")
+    seen = set(earlier)
+    return sum(label not in seen for label in later) / len(later)
+
+
+def diagnosed(rollouts: pd.DataFrame) -> pd.DataFrame:
+    """Rollouts (``problem_id`` and ``completion``, as ``Run.rollouts``) with what they did:
+    ``category`` (see ``diagnose``), ``favourite`` (of the prompt's thing), ``path`` and ``answer``
+    (text, "" if there is none)."""
+    problems = [tiny_problem(problem_id) for problem_id in rollouts["problem_id"]]
+    texts = rollouts["completion"].tolist()
+    return rollouts.assign(
+        category=[diagnose(p, text) for p, text in zip(problems, texts, strict=True)],
+        favourite=[FAVOURITE[problem.subject] for problem in problems],
+        path=[solution_path(text) for text in texts],
+        answer=[extract_answer(text) or "" for text in texts],
+    )

@@ -35,18 +35,12 @@ def evaluate(
 ) -> dict[str, Any]:
     """Sample ``settings.samples`` responses to each problem of a task, and grade them all.
 
-    Args:
-        checkpoint: a folder, "tiny" or a hub id.
-        device: "auto", "cpu", "cuda", ...
-        progress: show a bar on stderr.
-
-    Returns:
-        JSON values: ``settings``; ``versions``; ``metrics`` by lm-eval, for each task (of n = 1
-        response accuracy, else first, avg@n, pass@k; no_answer); ``generation_kwargs`` as lm-eval
-        ran them; ``task_versions``; ``problems``, each with id, level (the task's name where
-        several are joined), n, correct, no_answer and truncated (counts), mean_length (tokens, end
-        token included), responses (n texts) and grades (n of 0 or 1); ``seconds``,
-        ``seconds_sampling``.
+    ``checkpoint`` is a folder, "tiny" or a hub id. What comes back are JSON values: ``settings``;
+    ``versions``; ``metrics`` by lm-eval, for each task (of n = 1 response accuracy, else first,
+    avg@n, pass@k; no_answer); ``generation_kwargs`` as lm-eval ran them; ``task_versions``;
+    ``problems``, each with id, level (the task's name where several are joined), n, correct,
+    no_answer and truncated (counts), mean_length (tokens, end token included), responses (n texts)
+    and grades (n of 0 or 1); ``seconds``, ``seconds_sampling``.
     """
     for task in settings.tasks:
         check_choice("evaluation task", task, task_names())
@@ -96,16 +90,13 @@ def _task_manager(grading: str) -> Any:
 
 def _load_tasks(settings: EvalSettings) -> dict[str, Any]:
     tasks = _task_manager(settings.grading).load(settings.tasks)["tasks"]
-    generation = {
-        "until": [],  # only the end token stops: a stop string could fire inside the reasoning
-        "do_sample": settings.temperature > 0,
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "max_gen_toks": settings.max_completion_length,
-    }
     for task in tasks.values():
         task.set_config("repeats", settings.samples)
-        task.set_config("generation_kwargs", dict(generation))
+        task.set_config("generation_kwargs", {
+            "until": [],  # only the end token stops: a stop string could fire in the reasoning
+            "do_sample": settings.temperature > 0, "temperature": settings.temperature,
+            "top_p": settings.top_p, "max_gen_toks": settings.max_completion_length,
+        })
     return {name: tasks[name] for name in settings.tasks}
 
 
@@ -134,20 +125,15 @@ def _metrics(results: dict[str, Any]) -> dict[str, float]:
 def _problems(
     samples: dict[str, list[dict[str, Any]]], lm: Any, settings: EvalSettings
 ) -> list[dict[str, Any]]:
-    n, joined = settings.samples, len(settings.tasks) > 1
+    n, joined, problems = settings.samples, len(settings.tasks) > 1, []
     asked = [(name, sample) for name in settings.tasks for sample in samples[name]]
-    problems = []
     for i, (task, sample) in enumerate(asked):
         rows = slice(i * n, (i + 1) * n)  # the sampler keeps the order of the requests
         (verdicts,) = sample["filtered_resps"]
         problems.append({
-            "id": sample["doc"]["id"],
-            "level": task if joined else sample["doc"]["level"],
-            "n": n,
-            "correct": verdicts.count(RIGHT),
-            "no_answer": verdicts.count(NO_ANSWER),
-            "truncated": sum(lm.truncated[rows]),
-            "mean_length": sum(lm.lengths[rows]) / n,
+            "id": sample["doc"]["id"], "level": task if joined else sample["doc"]["level"], "n": n,
+            "correct": verdicts.count(RIGHT), "no_answer": verdicts.count(NO_ANSWER),
+            "truncated": sum(lm.truncated[rows]), "mean_length": sum(lm.lengths[rows]) / n,
             "responses": sample["resps"][0],
             "grades": [int(verdict == RIGHT) for verdict in verdicts],
         })  # fmt: skip
@@ -157,10 +143,9 @@ def _problems(
 def summarise(result: dict[str, Any], ks: Sequence[int]) -> dict[str, Any]:
     """pass@k of an evaluation, over all problems and per level, with 95 % bootstrap intervals.
 
-    Returns:
-        ``samples`` (n), ``truncated`` (share of responses), ``mean_length`` (tokens), ``first``
-        (accuracy of the first responses alone) and, for each k, ``pass@k``: a dict from "all" and
-        from each level (as text) to ``{value, low, high, problems}``.
+    ``samples`` (n), ``truncated`` (share of responses), ``mean_length`` (tokens), ``first``
+    (accuracy of the first responses alone) and, for each k, ``pass@k``: a dict from "all" and from
+    each level (as text) to ``{value, low, high, problems}``.
     """
     problems = result["problems"]
     groups: dict[str, list[tuple[int, int]]] = {"all": [(p["n"], p["correct"]) for p in problems]}

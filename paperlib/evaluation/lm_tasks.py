@@ -93,11 +93,8 @@ def process_results(doc: dict[str, Any], results: list[list[str]]) -> dict[str, 
     return {
         "first": float(verdicts[0] == RIGHT),
         f"avg@{n}": correct / n,
-        **{f"pass@{k}": pass_at_k(n, correct, k) for k in pass_ks(n)},
+        # 1, 2, 4, ... up to n, and n itself
+        **{f"pass@{k}": pass_at_k(n, correct, k)
+           for k in sorted({2**i for i in range(n.bit_length())} | {n})},
         **no_answer,
     }
-
-
-def pass_ks(n: int) -> list[int]:
-    """1, 2, 4, ... up to n, and n itself."""
-    return sorted({2**i for i in range(n.bit_length())} | {n})

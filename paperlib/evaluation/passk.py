@@ -44,11 +44,8 @@ def bootstrap_interval(
     values: Sequence[float], *, level: float = 0.95, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Percentile bootstrap interval (low, high), of coverage ``level``, of the mean over the
-    problems of **one** run; ``values`` has one number per problem, e.g. its pass@k.
-
-    It answers "what if other problems had been asked?"; it knows nothing of training seeds, for
-    which the tables' cells have their own standard deviation.
-    """
+    problems of **one** run; ``values`` has one number per problem, e.g. its pass@k. It knows
+    nothing of training seeds: the tables' cells have their own standard deviation."""
     data = np.asarray(values, dtype=np.float64)
     if data.ndim != 1 or not data.size:
         raise UserError(f"values have shape {data.shape}; expected one number per problem")

@@ -28,7 +28,6 @@ class SampledTask(ConfigurableTask):
         super().__init__(config=config)
 
     def set_config(self, key: str, value: Any, update: bool = False) -> None:
-        """lm-eval's, by which ``--gen_kwargs`` update the settings."""
         if key == "generation_kwargs" and update:
             value = _explicit(self.config.task, self.config.generation_kwargs, value)
         super().set_config(key, value, update)

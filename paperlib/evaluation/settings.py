@@ -56,12 +56,10 @@ class EvalSettings:
 
     @property
     def tasks(self) -> list[str]:
-        """Those that ``task`` joins."""
         return self.task.split("+")
 
     @property
     def hash(self) -> str:
-        """Ten hex digits of the SHA-256 of the settings; the same in every process."""
         return short_hash(self.to_dict())
 
     @property

@@ -29,66 +29,67 @@ from paperlib.tasks.data import load_problems
 
 
 def paired_steps(run: Run, pairs: int) -> pd.DataFrame:
-    """Steps as they would follow on a MEDS run's end, each by DAPO and by MEDS.
-
-    Both start from the run's last weights, draw the same prompts with the same seed, and so sample
-    the same completions; the learning rate is 0, so that the weights stay what they are (the work
-    is the same). MEDS brings the memory that the run had filled. Who comes first alternates; one
-    pair beforehand warms up and is left out. A row per ``pair`` and ``method``, see
-    :func:`timed_step`.
-    """
+    """Steps as they would follow on a MEDS run's end, each by DAPO and by MEDS, which brings the
+    memory that the run had filled: a row per ``pair`` and ``method``, see :func:`timed_pairs`."""
     if run.status() != "complete":
         raise UserError(f"{run.config.name} is {run.status()}; paired steps start from its end")
     meds, penalty = replace(run.config, learning_rate=0.0), cluster_term(run.config)
-    plain = tuple(term for term in meds.terms if term is not penalty)
-    sides = {"DAPO": replace(meds, terms=plain), "MEDS": meds}
+    dapo = replace(meds, terms=tuple(term for term in meds.terms if term is not penalty))
     last, folder = run.checkpoints()[-1]
-    rows = []
     with fixed_threads(1):
-        model, tokenizer = load_policy(folder, resolve_device("auto"))
-        problems = load_problems(meds.dataset)
-        optimizer = make_optimizer(meds, model)  # of no consequence at learning rate 0
-        terms = {name: reward_terms(config) for name, config in sides.items()}
+        terms = {"DAPO": reward_terms(dapo), "MEDS": reward_terms(meds)}
         for rollouts in stored_rollouts(run, run.rollouts()):
             for term in terms["MEDS"]:
                 call_term(term, rollouts)
-        for pair in range(pairs + 1):
-            for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
-                stream = make_stream(meds, problems, model, tokenizer)
-                stream.drawn = pair * meds.prompts_per_step
-                found = timed_step(sides[name], last + pair + 1, stream, model, tokenizer,
-                                   optimizer, terms[name])
-                if pair:
-                    rows.append({"pair": pair, "method": name, **found})
-    return pd.DataFrame(rows)
+        policy = load_policy(folder, resolve_device("auto"))
+        return timed_pairs({"DAPO": dapo, "MEDS": meds}, terms, *policy, pairs, after=last)
 
 
-def timed_step(
-    config: RunConfig, step: int, stream: Any, model: Any, tokenizer: Any, optimizer: Any,
-    terms: list[Any],
-) -> dict[str, Any]:
-    """One step of the training loop (paperlib/rl/train.py); nothing is written.
+def timed_pairs(
+    sides: dict[str, RunConfig], terms: dict[str, list[Any]], model: Any, tokenizer: Any,
+    pairs: int, after: int,
+) -> pd.DataFrame:
+    """Steps from ``after`` on, each by both ``sides``, whose learning rate is 0: weights, prompts
+    and seed of a pair are the same, and so are the completions and the work.
 
+    Who comes first alternates; one pair beforehand warms up and is left out. Nothing is written.
     CPU seconds ``sample``, ``terms``, ``update`` and ``total``, ``forwards`` (passes through the
     decoder), ``batches`` (generation batches drawn), ``completions`` (a hash of the texts).
     """
+    config, rows = sides["MEDS"], []
+    problems, optimizer = load_problems(config.dataset), make_optimizer(config, model)
+    for pair in range(pairs + 1):
+        for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
+            stream = make_stream(config, problems, model, tokenizer)
+            stream.drawn = pair * config.prompts_per_step
+            found = _timed_step(sides[name], after + pair + 1, stream, model, tokenizer, optimizer,
+                                terms[name])
+            rows.append({"pair": pair, "method": name, **found})
+    return pd.DataFrame(rows[2:])
+
+
+def _timed_step(
+    config: RunConfig, step: int, stream: Any, model: Any, tokenizer: Any, optimizer: Any,
+    terms: list[Any],
+) -> dict[str, Any]:
+    """One step of the training loop (paperlib/rl/train.py)."""
     calls: list[int] = []
     hook = model.base_model.register_forward_hook(lambda *_: calls.append(1))
-    clock = [time.process_time()]
+    clock, texts = [time.process_time()], ()
     batch, stats = collect(config, step, stream, model, tokenizer)
     clock.append(time.process_time())
     if batch:
+        texts = tuple(batch.rollouts.completions)
         _, rewards = call_terms(terms, batch.rollouts)
         advantages, _ = advantages_of(config, rewards, batch.rollouts.accuracy)
-    clock.append(time.process_time())
-    if batch:
+        clock.append(time.process_time())
         update(config, model, None, optimizer, batch, advantages)
-    clock.append(time.process_time())
+        clock.append(time.process_time())
     hook.remove()
-    seconds = dict(zip(("sample", "terms", "update"), np.diff(clock).tolist(), strict=True))
-    texts = batch.rollouts.completions if batch else []
-    return {**seconds, "total": sum(seconds.values()), "forwards": len(calls),
-            "batches": stats["generation_batches"], "completions": hash(tuple(texts))}
+    seconds = [*np.diff(clock).tolist(), 0.0, 0.0][:3]  # a step without a batch only samples
+    return {**dict(zip(("sample", "terms", "update"), seconds, strict=True)),
+            "total": sum(seconds), "forwards": len(calls),
+            "batches": stats["generation_batches"], "completions": hash(texts)}
 
 
 def overhead(steps: pd.DataFrame, parts: tuple[str, ...]) -> tuple[float, float, float]:

@@ -20,11 +20,6 @@ _TINY_WORLD: dict[str, Any] = {
     "prompts_per_step": 8, "num_generations": 16, "max_steps": 48, "save_steps": 16,
     "max_prompt_length": 80, "max_completion_length": 80,
 }
-_TINY: dict[str, dict[str, Any]] = {
-    "memory_r": {**_TINY_WORLD, "learning_rate": 2e-4},
-    # several mini-batches, or the clip never acts: 2 of 4 prompts where the paper has 32 of 16
-    "meds": {**_TINY_WORLD, "learning_rate": 1e-4, "mini_batches": 2},
-}
 _SMOKE: dict[str, Any] = {
     **_TINY_WORLD, "dataset": "tiny-smoke", "prompts_per_step": 4, "num_generations": 8,
     "max_steps": 8, "save_steps": 4, "mini_batches": 2, "learning_rate": 1e-4,
@@ -36,14 +31,19 @@ _LAPTOP: dict[str, Any] = {
     "prompts_per_step": 8, "num_generations": 8, "max_steps": 48, "save_steps": 24,
     "max_prompt_length": 256, "max_completion_length": 160,
 }
-_LAPTOPS: dict[str, dict[str, Any]] = {
-    "memory_r": {**_LAPTOP, "learning_rate": 1e-5},  # not tuned
-    "meds": {**_LAPTOP, "learning_rate": 5e-6, "mini_batches": 2},  # not tuned
-}
 # profile -> paper -> what it changes
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
-    "smoke": {"memory_r": _SMOKE, "meds": _SMOKE}, "tiny": _TINY, "laptop": _LAPTOPS,
-}  # fmt: skip
+    "smoke": {"memory_r": _SMOKE, "meds": _SMOKE},
+    "tiny": {
+        "memory_r": {**_TINY_WORLD, "learning_rate": 2e-4},
+        # several mini-batches, or the clip never acts: 2 of 4 prompts where the paper has 32 of 16
+        "meds": {**_TINY_WORLD, "learning_rate": 1e-4, "mini_batches": 2},
+    },
+    "laptop": {  # learning rates not tuned
+        "memory_r": {**_LAPTOP, "learning_rate": 1e-5},
+        "meds": {**_LAPTOP, "learning_rate": 5e-6, "mini_batches": 2},
+    },
+}
 
 
 def scale_down(config: RunConfig, changes: dict[str, Any]) -> RunConfig:
@@ -53,12 +53,11 @@ def scale_down(config: RunConfig, changes: dict[str, Any]) -> RunConfig:
         changes["mini_batches"] = 1  # one update per generation batch is the method's, not a size
     elif config.preset == "released" and config.mini_batches == 16:
         changes["mini_batches"] = max(2, changes["mini_batches"] // 2)
-    if not config.max_steps:
-        changes["max_steps"] = 0
+    if config.max_steps:
+        warmup = config.warmup_steps * changes["max_steps"] / config.max_steps
+        changes["warmup_steps"] = round(warmup)
     else:
-        changes["warmup_steps"] = round(
-            config.warmup_steps * changes["max_steps"] / config.max_steps
-        )
+        changes["max_steps"] = 0
     changes["terms"] = tuple(_rescale(term, config, changes) for term in config.terms)
     return replace(config, **changes)
 

@@ -16,15 +16,7 @@ from paperlib.errors import check_choice
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.benchmarks import TASKS
 from paperlib.experiments.profiles import CHANGES, scale_down
-from paperlib.methods.baselines import (
-    Correctness,
-    CosineLength,
-    IntegerAnswer,
-    Overlong,
-    SoftFormat,
-    StrictFormat,
-    XmlCount,
-)
+from paperlib.methods import baselines as b
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
 from paperlib.rl.config import ENGINES, RunConfig
@@ -60,23 +52,17 @@ LAPTOP_MODELS = (
 def models(
     paper: str, profile: str, chosen: Sequence[str] | str | None = None
 ) -> tuple[str, ...]:
-    """The models of a paper's Table 1 in a profile, or those of them that are ``chosen``.
-
-    Raises:
-        UserError: unknown paper or profile; a chosen model that the profile does not have.
-    """
+    """The models of a paper's Table 1 in a profile, or those of them that are ``chosen``."""
     check_choice("paper", paper, METHODS)
     check_choice("profile", profile, PROFILES)
+    valid = {"paper": PAPER_MODELS[paper], "laptop": LAPTOP_MODELS}.get(profile, ("tiny",))
     if chosen is None:
-        return {"paper": PAPER_MODELS[paper], "laptop": LAPTOP_MODELS[:1]}.get(profile, ("tiny",))
+        return valid[:1] if profile == "laptop" else valid
     names = chosen.split(",") if isinstance(chosen, str) else chosen
-    return tuple(_check_model(paper, profile, name.strip()) for name in names)
-
-
-def _check_model(paper: str, profile: str, model: str) -> str:
-    valid = LAPTOP_MODELS if profile == "laptop" else models(paper, profile)
-    check_choice(f"model of {paper} in profile {profile}", model, valid)
-    return model
+    names = tuple(name.strip() for name in names)
+    for name in names:
+        check_choice(f"model of {paper} in profile {profile}", name, valid)
+    return names
 
 
 def methods(paper: str, engine: str = "ours") -> tuple[str, ...]:
@@ -92,49 +78,37 @@ def recipe(
 ) -> RunConfig:
     """The RunConfig of one cell of the grid.
 
-    Args:
-        model: one of :func:`models`, for ``laptop`` also "smollm2-gguf"; None: the profile's main
-            one.
-        engine: "ours" or "trl". The base model, which is not trained, is of both.
-
-    Raises:
-        UserError: unknown paper, method, profile, preset, model or engine; names the valid ones. A
-            method that the engine refuses (:func:`methods`).
+    ``model`` is one of :func:`models`, for ``laptop`` also another of LAPTOP_MODELS; None: the
+    profile's main one. ``engine``: the base model, which is not trained, is of both.
     """
-    check_choice("paper", paper, METHODS)
-    check_choice(f"method of {paper}", method, METHODS[paper])
-    check_choice("profile", profile, PROFILES)
+    check_choice(f"method of {paper}", method, methods(paper))
     check_choice("preset", preset, PRESETS)
+    check_choice("engine", engine, ENGINES)
     if model is None:
         model = MAIN_MODEL[paper] if profile == "paper" else models(paper, profile)[0]
-    _check_model(paper, profile, model)
+    models(paper, profile, [model])
     if method == "Base":
         seed, preset = 0, "paper"  # the same model whatever is asked for
     of_paper = model if profile == "paper" else MAIN_MODEL[paper]
-    base = (_memory_r if paper == "memory_r" else _meds)(method, preset, of_paper)
-    config = replace(base, profile=profile, seed=seed)
+    config = (_memory_r if paper == "memory_r" else _meds)(method, preset, of_paper)
+    config = replace(config, profile=profile, seed=seed)
     if profile != "paper":
         config = scale_down(config, {**CHANGES[profile][paper], "model": model})
-    check_choice("engine", engine, ENGINES)
     return replace(config, engine=engine) if config.max_steps else config
 
 
 def _memory_r(method: str, preset: str, model: str) -> RunConfig:
     """Memory-R+ on GSM8K (arXiv 2504.02273, Table 4 and Sec. 4.1)."""
-    rewards: tuple[Any, ...] = (
-        Correctness(rule="math" if preset == "paper" else "string"),
-        IntegerAnswer(preset),
-        XmlCount(preset),
-        SoftFormat(preset),
-        StrictFormat(preset),
-    )
-    max_completion_length = 200  # Table 4: "max completion length 200"
-    cosine = (
-        CosineLength.paper(max_completion_length) if preset == "paper" else CosineLength.released()
-    )
-    name = "Memory-R" if method == "Memory-R" else "Memory-R+"  # N and L of the released code
-    memory = MemoryR.paper() if preset == "paper" else MemoryR.released(name)
-    terms = {
+    length = 200  # Table 4: "max completion length 200"
+    if preset == "paper":
+        correctness, cosine, memory = b.Correctness(), b.CosineLength(length), MemoryR.paper()
+    else:
+        correctness, cosine = b.Correctness(rule="string"), b.CosineLength.released()
+        # N and L of the released code
+        memory = MemoryR.released("Memory-R" if method == "Memory-R" else "Memory-R+")
+    formats = (b.IntegerAnswer, b.XmlCount, b.SoftFormat, b.StrictFormat)
+    rewards = (correctness, *(term(preset) for term in formats))
+    terms: tuple[Any, ...] = {
         "Base": (),
         "R1": rewards,
         "Cosine": (*rewards, cosine),
@@ -152,7 +126,7 @@ def _memory_r(method: str, preset: str, model: str) -> RunConfig:
         # Table 4: 256. With the example some of Llama's prompts are longer; our loop leaves such
         # problems out, where TRL 0.14 cuts off a prompt's head, so they get room (ours).
         max_prompt_length=384 if model == LLAMA else 256,
-        max_completion_length=max_completion_length,  # Table 4
+        max_completion_length=length,  # Table 4
         temperature=0.9,  # not stated; the default of TRL 0.14, which the released code pins
         loss_type="grpo", epsilon=0.2, epsilon_high=0.2,  # not stated; TRL 0.14
         beta=0.04,  # not stated; TRL 0.14
@@ -171,7 +145,7 @@ def _meds(method: str, preset: str, model: str) -> RunConfig:
     length = 3072 if model == MATH_7B else 7168  # Qwen3
     dapo = RunConfig(
         paper="meds", method="DAPO", profile="paper", seed=0, preset=preset,
-        terms=(Correctness(), Overlong(max_length=length, buffer=512)),  # buffer: released code
+        terms=(b.Correctness(), b.Overlong(max_length=length, buffer=512)),  # buffer: released code
         # "DAPO-Math-17K and levels 3 to 5 of MATH"; 256 of them are our validation problems
         model=model, dataset="dapo-math-17k+math-3to5:256-", prompt="boxed",
         prompts_per_step=512, num_generations=16,  # "512 prompts x 16 rollouts"
@@ -189,7 +163,7 @@ def _meds(method: str, preset: str, model: str) -> RunConfig:
         save_steps=25,  # not stated; ours
     )
     grpo = replace(
-        dapo, method="GRPO", terms=(Correctness(),), dynamic_sampling=False, loss_type="grpo",
+        dapo, method="GRPO", terms=(b.Correctness(),), dynamic_sampling=False, loss_type="grpo",
         epsilon_high=0.2, beta=1e-3, dual_clip=None,
     )
     if preset == "released":  # released code: mini-batch 32, other decay, no warm-up, 7,168 tokens
@@ -220,12 +194,7 @@ def eval_settings(
     notes); both are reported. It allows 32,768 tokens (code) to models trained to write 200: here
     2,048, since what is longer does not end, and is counted as truncated. It samples once; 4
     samples have the same expectation and half of the spread.
-
-    Raises:
-        UserError: unknown paper, profile, split or model.
     """
-    check_choice("paper", paper, METHODS)
-    check_choice("profile", profile, PROFILES)
     check_choice("split", split, ("test", "validation"))
     config = recipe(paper, "Base", profile, 0, model=model)
     of_test, of_validation = {
@@ -242,12 +211,8 @@ def eval_settings(
     if real and paper == "memory_r":
         length = 2048 if profile == "paper" else 256
     return EvalSettings(
-        task=task,
-        samples=samples,
-        temperature=0.0 if greedy else 1.0,
-        top_p=1.0,
-        max_completion_length=length,
-        seed=0 if split == "test" else 1,
+        task=task, samples=samples, temperature=0.0 if greedy else 1.0, top_p=1.0,
+        max_completion_length=length, seed=0 if split == "test" else 1,
         prompt=config.prompt.removesuffix("-oneshot"),  # tests are 0-shot
         batch_prompts=max(1, (64 if real else 256) // samples),
         # Sec. 4.1 of Memory-R+: LightEval's extractive match

@@ -44,25 +44,15 @@ def stored_rollouts(run: Run, stored: pd.DataFrame) -> Iterator[Rollouts]:
 def replay(run: Run, term: RewardTerm) -> pd.DataFrame:
     """Let a fresh copy of ``term`` see the run's rollouts, step by step.
 
-    Returns:
-        Columns ``step``, ``problem_id``, ``reward`` (the term now) and ``logged`` (the term of the
-        same name in the run, NaN if it had none), one row per rollout.
-
-    Raises:
-        UserError: the term needs layer logits of another kind than the run recorded, or any at
-            all from a run without.
+    Columns ``step``, ``problem_id``, ``reward`` (the term now) and ``logged`` (the term of the same
+    name in the run, NaN if it had none), one row per rollout.
     """
     _check_layer_logits(run, term)
-    term, frames = copy.deepcopy(term), []
-    stored = run.rollouts()
-    logged = f"reward/{term.name}"
-    for rollouts in stored_rollouts(run, stored):
-        rewards = call_term(term, rollouts)
-        frames.append(pd.DataFrame({"step": rollouts.step, "problem_id": rollouts.problem_ids,
-                                    "reward": rewards}))
-    out = pd.concat(frames, ignore_index=True)
-    out["logged"] = stored[logged].to_numpy() if logged in stored else np.nan
-    return out
+    term, stored = copy.deepcopy(term), run.rollouts()
+    rewards = [call_term(term, rollouts) for rollouts in stored_rollouts(run, stored)]
+    return stored[["step", "problem_id"]].assign(
+        reward=np.concatenate(rewards), logged=stored.get(f"reward/{term.name}", np.nan)
+    )
 
 
 def _check_layer_logits(run: Run, term: Any) -> None:

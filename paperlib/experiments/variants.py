@@ -24,12 +24,9 @@ SMALL_DATA = ("R1", "Cosine", *(f"Memory-R+ K={k}" for k in K_VALUES))
 
 # MEDS, Table 2. 28 stands for all layers, 14 for the later half; "14" is the method itself.
 FEATURES: dict[str, dict[str, Any]] = {
-    "Single cluster": {"method": "single"},
-    "28-diff": {"last_n": "all", "diff": True},
-    "14-diff": {"diff": True},
-    "28": {"last_n": "all"},
-    "14": {},
-}
+    "Single cluster": {"method": "single"}, "28-diff": {"last_n": "all", "diff": True},
+    "14-diff": {"diff": True}, "28": {"last_n": "all"}, "14": {},
+}  # fmt: skip
 
 HEAD_TO_HEAD = (
     "R1", "Cosine", "Memory-R", "Memory-R+", "R1 + MEDS penalty",
@@ -111,27 +108,17 @@ def feature_settings(name: str, base: RunConfig) -> Meds:
     """The settings of a row of MEDS, Table 2, for replay: those of ``base`` but for its name."""
     check_choice("feature", name, FEATURES)
     changes = dict(FEATURES[name])
-    if changes.get("last_n") == "all":
+    if "last_n" in changes:
         changes["last_n"] = SIZES[base.model].layers
     return replace(cluster_term(base).settings, **changes)
 
 
 def cluster_term(config: RunConfig) -> ClusterPenalty:
     """The cluster penalty of a config that has one."""
-    terms = [term for term in config.terms if isinstance(term, ClusterPenalty)]
-    if not terms:
-        raise UserError(f"{config.name} has no cluster penalty; take a MEDS run")
-    return terms[0]
-
-
-def recorded_dapo(profile: str, seed: int, preset: str = "paper") -> RunConfig:
-    """DAPO that records layer logits: a cluster penalty with alpha 0 and beta 0, always 0.
-
-    The policy is DAPO's, bit for bit; Fig. 5 left needs the features of both methods.
-    """
-    meds = recipe("meds", "MEDS", profile, seed, preset)
-    silent = ClusterPenalty(replace(cluster_term(meds).settings, alpha=0.0, beta=0.0))
-    return replace(meds, method="DAPO recorded", terms=(*meds.terms[:-1], silent))
+    for term in config.terms:
+        if isinstance(term, ClusterPenalty):
+            return term
+    raise UserError(f"{config.name} has no cluster penalty; take a MEDS run")
 
 
 def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
@@ -147,16 +134,16 @@ def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
             "profile 'paper' has no model, data or prompt that both papers use; valid for methods "
             "side by side: smoke, tiny, laptop"
         )
-    if method in HEAD_TO_HEAD[:4]:
-        return recipe("memory_r", method, profile, seed)
+
+    def of(paper: str, row: str) -> RunConfig:
+        return recipe(paper, row, profile, seed)
+
+    more: Any = ()
     if method == "R1 + MEDS penalty":
-        base, more = recipe("memory_r", "R1", profile, seed), recipe("meds", "MEDS", profile, seed)
-        return replace(base, method=method, terms=(*base.terms, cluster_term(more)))
-    if method == "DAPO + Memory-R+ terms":
-        base = recipe("meds", "DAPO", profile, seed)
-        more = recipe("memory_r", "Memory-R+", profile, seed)
-        memories = [t for t in more.terms if isinstance(t, Exploit | Explore)]
-        base = replace(base, method=method, terms=(*base.terms, *memories))
+        base, more = of("memory_r", "R1"), [cluster_term(of("meds", "MEDS"))]
+    elif method == "DAPO + Memory-R+ terms":
+        base, terms = of("meds", "DAPO"), of("memory_r", "Memory-R+").terms
+        more = [term for term in terms if isinstance(term, Exploit | Explore)]
     else:
-        base = recipe("meds", method, profile, seed)
-    return replace(base, prompt="tags")
+        base = of("memory_r" if method in HEAD_TO_HEAD[:4] else "meds", method)
+    return replace(base, method=method, prompt="tags", terms=(*base.terms, *more))

@@ -1,24 +1,18 @@
 """The baseline methods as differences from GRPO, and their reward terms.
 
-GRPO samples G completions of a prompt, rewards each, and uses the reward less the group's mean,
-over the group's standard deviation, as the advantage of every token. A method here is a list of
-reward terms (summed with weight 1) plus settings of the objective in ``RunConfig``.
+GRPO's advantage of every token is the completion's reward less the mean of its group's, over their
+standard deviation. A method here is a list of reward terms (summed with weight 1) plus settings of
+the objective in ``RunConfig``.
 
-Baselines of Memory-R+ (arXiv 2504.02273, Sec. 4):
+Memory-R+ (arXiv 2504.02273, Sec. 4). **R1** is GRPO with ``Correctness`` and format terms: on
+GSM8K ``IntegerAnswer``, ``XmlCount``, ``SoftFormat`` and ``StrictFormat`` (released code); on AI-MO
+``XmlCount(tag="think")`` and ``ReasoningSteps``. **Cosine** is R1 plus ``CosineLength``.
 
-1. **R1** is GRPO with ``Correctness`` and format terms: on GSM8K ``IntegerAnswer``, ``XmlCount``,
-   ``SoftFormat`` and ``StrictFormat`` (released code); on AI-MO ``XmlCount(tag="think")`` and
-   ``ReasoningSteps``.
-2. **Cosine** is R1 plus ``CosineLength``.
-
-Baselines of MEDS (arXiv 2604.11297, Sec. 4.1):
-
-3. **GRPO** is ``Correctness`` alone.
-4. **GRPO with entropy advantage** adds min(alpha H, abs(A) / kappa) to each token's advantage:
-   ``entropy_alpha``, ``entropy_kappa``; the reward is unchanged.
-5. **DAPO** raises the upper clip (``epsilon_high``), drops the KL (``beta=0``), takes the mean over
-   the tokens of the batch (``loss_type="dapo"``), resamples groups without spread in raw accuracy
-   (``dynamic_sampling``), and adds ``Overlong`` to the reward.
+MEDS (arXiv 2604.11297, Sec. 4.1). **GRPO** is ``Correctness`` alone. **GRPO with entropy
+advantage** adds min(alpha H, abs(A) / kappa) to each token's advantage: ``entropy_alpha``,
+``entropy_kappa``. **DAPO** raises the upper clip (``epsilon_high``), drops the KL (``beta=0``),
+takes the mean over the tokens of the batch (``loss_type="dapo"``), resamples groups without spread
+in raw accuracy (``dynamic_sampling``), and adds ``Overlong`` to the reward.
 
 Terms with a ``reading`` follow either the plain words ("paper") or the released GSM8K code
 ("released", :mod:`paperlib.methods.released`). The paper does not print the format rewards; our
@@ -31,9 +25,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,15 +35,13 @@ from paperlib.methods import released
 from paperlib.methods.rollouts import Rollouts
 from paperlib.tasks.grading import extract_answer, grade_all
 
-READINGS = ("paper", "released")
-TAGS = ("reasoning", "think")
-
 
 def _correct(rollouts: Rollouts, rule: str) -> np.ndarray:
     """``[n]`` float64, 1.0 or 0.0."""
+    graded = rollouts.accuracy
     if rule == "string":
-        return np.array(grade_all(rollouts.completions, rollouts.golds, "strict"), dtype=np.float64)
-    return np.asarray(rollouts.accuracy, dtype=np.float64)
+        graded = grade_all(rollouts.completions, rollouts.golds, "strict")
+    return np.asarray(graded, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -78,11 +69,14 @@ class _TextTerm:
     reading: str = "paper"
 
     def __post_init__(self) -> None:
-        check_choice("reading", self.reading, READINGS)
+        check_choice("reading", self.reading, ("paper", "released"))
 
     def __call__(self, rollouts: Rollouts) -> list[float]:
-        reward = self._released if self.reading == "released" else self._paper
-        return [reward(text) for text in rollouts.completions]
+        return [self.at(text) for text in rollouts.completions]
+
+    def at(self, text: str) -> float:
+        """The reward of one completion."""
+        return (self._released if self.reading == "released" else self._paper)(text)
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ class _FormatTerm(_TextTerm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("tag", self.tag, TAGS)
+        check_choice("tag", self.tag, ("reasoning", "think"))
         if self.reading == "released" and self.tag != "reasoning":
             raise UserError(
                 f"tag is {self.tag!r} with reading 'released'; that code knows 'reasoning' only"
@@ -117,32 +111,28 @@ class _FormatTerm(_TextTerm):
         return 0.5 if re.match(pattern, text, re.DOTALL) else 0.0
 
 
-def xml_count(completion: str, tag: str = "reasoning") -> float:
-    """0.125 for each of four tags that stands exactly once on its own line, less the tail.
+@dataclass(frozen=True)
+class XmlCount(_FormatTerm):
+    """The paper's "XML reward": 0.125 for each of four tags that stands exactly once on its own
+    line, less the tail.
 
     The tail is what follows the last ``</answer>``, the newline that ends its line excepted; no
     closing tag, no tail. Each character costs 0.001 in the two answer tags' parts, as in the
     released code, which agrees with this where the last ``</answer>`` ends its line. At most 0.5.
     """
-    _, closed, tail = completion.rpartition("\n</answer>")
-    penalty = 0.001 * len(tail.removeprefix("\n")) if closed else 0.0
-    reward = 0.125 * (completion.count(f"<{tag}>\n") == 1)
-    reward += 0.125 * (completion.count(f"\n</{tag}>\n") == 1)
-    for part in ("\n<answer>\n", "\n</answer>"):
-        if completion.count(part) == 1:
-            reward += 0.125 - penalty
-    return reward
-
-
-@dataclass(frozen=True)
-class XmlCount(_FormatTerm):
-    """The paper's "XML reward": partial credit for single tags, at most 0.5."""
 
     name: ClassVar[str] = "xmlcount"
     _released = staticmethod(released.xmlcount)
 
     def _paper(self, text: str) -> float:
-        return xml_count(text, self.tag)
+        _, closed, tail = text.rpartition("\n</answer>")
+        penalty = 0.001 * len(tail.removeprefix("\n")) if closed else 0.0
+        reward = 0.125 * (text.count(f"<{self.tag}>\n") == 1)
+        reward += 0.125 * (text.count(f"\n</{self.tag}>\n") == 1)
+        for part in ("\n<answer>\n", "\n</answer>"):
+            if text.count(part) == 1:
+                reward += 0.125 - penalty
+        return reward
 
 
 @dataclass(frozen=True)
@@ -182,7 +172,8 @@ class CosineLength:
     """Right answers lose from 1.0 to 0.5 with length, wrong ones rise from -1.0 to -0.5.
 
     Half a cosine over ``length / max_length``. Without ``clamp`` it swings back beyond
-    ``max_length`` and repeats every ``2 * max_length``.
+    ``max_length`` and repeats every ``2 * max_length``. The paper states neither unit nor clamp
+    (ours).
     """
 
     max_length: int  # in ``unit``
@@ -196,11 +187,6 @@ class CosineLength:
         check_choice("rule", self.rule, ("math", "string"))
         if self.max_length < 1:
             raise UserError(f"max_length is {self.max_length}; it must be at least 1")
-
-    @classmethod
-    def paper(cls, max_length: int) -> CosineLength:
-        """Tokens, clamped; the paper states neither (ours)."""
-        return cls(max_length)
 
     @classmethod
     def released(cls) -> CosineLength:
@@ -222,18 +208,10 @@ class CosineLength:
         return size if correct else -size
 
 
-def overlong_penalty(lengths: Sequence[int], *, max_length: int, buffer: int) -> list[float]:
-    """DAPO's soft overlong punishment of completions of these lengths in tokens (MEDS, App. A.2).
-
-    0 up to ``max_length - buffer``, from there linear to -1 at ``max_length``, -1 beyond.
-    """
-    room = max_length - buffer - np.asarray(lengths)
-    return np.clip(room / buffer, -1.0, 0.0).tolist()
-
-
 @dataclass(frozen=True)
 class Overlong:
-    """:func:`overlong_penalty` as a reward term (released code: buffer 512)."""
+    """DAPO's soft overlong punishment (MEDS, App. A.2): 0 up to ``max_length - buffer`` tokens,
+    from there linear to -1 at ``max_length``, -1 beyond. Released code: buffer 512."""
 
     max_length: int  # L_max
     buffer: int  # L_cache
@@ -246,4 +224,9 @@ class Overlong:
             )
 
     def __call__(self, rollouts: Rollouts) -> list[float]:
-        return overlong_penalty(rollouts.lengths, max_length=self.max_length, buffer=self.buffer)
+        return self.at(rollouts.lengths)
+
+    def at(self, lengths: Any) -> list[float]:
+        """The rewards of completions of these lengths in tokens."""
+        room = self.max_length - self.buffer - np.asarray(lengths)
+        return np.clip(room / self.buffer, -1.0, 0.0).tolist()

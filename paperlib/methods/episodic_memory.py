@@ -1,15 +1,7 @@
 """The memory of Memory-R+ (Sec. 3.1): question -> its last L responses, as embeddings.
 
-All vectors lie in a few contiguous tensors that grow with what is stored, so that memory use
-follows the number of responses (4 d bytes each) and not N x L:
-
-    queries   [n, d] float32      norms   [n]     lengths of the query vectors
-    sums      [n, d] float64      written [n]     responses ever written for the query
-    responses [m, d] float32      slots   [n, L]  where in ``responses`` each of its places lies
-
-Both levels are rings: the i-th new query takes row i mod N, the j-th response of a query its place
-j mod L. ``sums`` (of the responses held) are float64, where adding and removing float32 vectors
-leaves no drift that matters. A dictionary of deques is shorter, and two to three times slower.
+Both levels are rings: the i-th new query takes row i mod N, the j-th response of a query place
+j mod L. Memory use follows the number of responses (4 d bytes each) and not N x L.
 """
 
 from __future__ import annotations
@@ -21,7 +13,7 @@ import torch
 from paperlib.errors import UserError, check_choice
 
 METRICS = ("cosine", "l2")
-_BY_QUERY = ("queries", "norms", "sums", "written", "slots")
+_SIZES = ("dim", "max_queries", "max_responses")
 _TINY = torch.finfo(torch.float32).tiny
 
 
@@ -30,25 +22,23 @@ class EpisodicMemory:
 
     def __init__(self, dim: int, max_queries: int, max_responses: int) -> None:
         self.dim, self.max_queries, self.max_responses = dim, max_queries, max_responses
-        self.keys: list[str] = []  # by row
         self.inserted = 0  # queries ever inserted
-        self.used = 0  # rows of ``responses`` in use
-        self.queries = torch.empty(0, dim)
-        self.norms = torch.empty(0)
-        self.sums = torch.empty(0, dim, dtype=torch.float64)
-        self.written = torch.empty(0, dtype=torch.int64)
-        self.slots = torch.empty(0, max_responses, dtype=torch.int32)  # -1: not yet given out
-        self.responses = torch.empty(0, dim)
+        self.keys: list[str] = []  # by row, as all that follows
+        self.queries = torch.empty(0, dim)  # [>= n, d], with room to grow
+        self.norms = torch.empty(0)  # [>= n] their lengths
+        self.responses: list[torch.Tensor] = []  # [<= L, d] of each query
+        # [d] of each, in float64, where adding and removing float32 vectors leaves no drift
+        self.sums: list[torch.Tensor] = []
+        self.written: list[int] = []  # responses ever written for each
         self._row_of: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """Distinct queries held."""
         return len(self.keys)
 
     @property
     def counts(self) -> torch.Tensor:
         """``[n]`` responses held per query."""
-        return self.written[: len(self)].clamp(max=self.max_responses)
+        return torch.tensor(self.written, dtype=torch.int64).clamp(max=self.max_responses)
 
     def write(self, keys: list[str], queries: torch.Tensor, responses: torch.Tensor) -> None:
         """Store response i under the query ``keys[i]``, in order. Both tensors ``[m, d]`` float32.
@@ -56,43 +46,32 @@ class EpisodicMemory:
         A new key brings its query vector in and, where N are held, drops the oldest query.
         """
         for key, query, response in zip(keys, queries, responses, strict=True):
-            self._append(self._row(key, query), response)
+            row = self._row_of[key] if key in self._row_of else self._insert(key, query)
+            held, place = self.responses[row], self.written[row] % self.max_responses
+            if place < len(held):
+                self.sums[row] -= held[place]
+                held[place] = response
+            else:
+                self.responses[row] = torch.cat([held, response[None]])
+            self.sums[row] += response
+            self.written[row] += 1
 
-    def _row(self, key: str, query: torch.Tensor) -> int:
-        row = self._row_of.get(key)
-        if row is not None:
-            return row
+    def _insert(self, key: str, query: torch.Tensor) -> int:
         row = self.inserted % self.max_queries
         if row < len(self):
             del self._row_of[self.keys[row]]
-            self.keys[row] = key
-        else:
-            self.keys.append(key)
-            for name in _BY_QUERY:
-                setattr(self, name, _with_room(getattr(self, name), row))
-            self.slots[row] = -1
-        self.queries[row] = query
-        self.norms[row] = query.norm()
-        self.sums[row] = 0
-        self.written[row] = 0
+        elif row == len(self.queries):  # a copy now and then, not one a query
+            more = max(64, row // 2)
+            self.queries = torch.cat([self.queries, torch.empty(more, self.dim)])
+            self.norms = torch.cat([self.norms, torch.empty(more)])
+        self.queries[row], self.norms[row] = query, query.norm()
+        at = slice(row, row + 1)  # behind the last row: a new one
+        self.keys[at], self.written[at] = [key], [0]
+        self.responses[at] = [torch.empty(0, self.dim)]
+        self.sums[at] = [torch.zeros(self.dim, dtype=torch.float64)]
         self._row_of[key] = row
         self.inserted += 1
         return row
-
-    def _append(self, row: int, response: torch.Tensor) -> None:
-        written, slots = self.written.numpy(), self.slots.numpy()  # views: numpy indexes faster
-        place = int(written[row]) % self.max_responses
-        slot, sums = int(slots[row, place]), self.sums[row].numpy()
-        if slot < 0:
-            slot = self.used
-            self.responses = _with_room(self.responses, slot)
-            slots[row, place] = slot
-            self.used += 1
-        elif written[row] >= self.max_responses:  # else it is left over from an evicted query
-            sums -= self.responses[slot].numpy()
-        self.responses[slot] = response
-        sums += response.numpy()
-        written[row] += 1
 
     def nearest(self, vectors: torch.Tensor, k: int, metric: str) -> torch.Tensor:
         """Rows of the ``k`` queries nearest to each of ``[b, d]``: the search of eq. 3.
@@ -107,58 +86,54 @@ class EpisodicMemory:
             scores = products / norms.clamp(min=_TINY)  # the asking vector's length is all one
         else:
             scores = 2 * products - norms.square()  # falls as the squared distance rises
-        k = min(k, n)
-        if not k:
+        if not min(k, n):
             return torch.zeros(len(vectors), 0, dtype=torch.int64)
         chosen = []
-        for row, bar in zip(scores, scores.topk(k).values[:, -1], strict=True):
+        for row, bar in zip(scores, scores.topk(min(k, n)).values[:, -1], strict=True):
             near = (row >= bar).nonzero()[:, 0]  # topk leaves open which of equals it takes
             near = near[((near - oldest) % n).argsort()]
             chosen.append(near[row[near].argsort(descending=True, stable=True)[:k]])
         return torch.stack(chosen)
 
     def centroid(self, rows: torch.Tensor) -> torch.Tensor:
-        """Mean of all responses of the queries ``rows`` ``[b, k]``, pooled: ``[b, d]`` float64."""
-        return self.sums[rows].sum(1) / self.counts[rows].sum(1, keepdim=True)
+        """Mean of all responses of the queries ``rows`` ``[k]``, pooled: ``[d]`` float64."""
+        rows = rows.tolist()
+        held = sum(min(self.written[row], self.max_responses) for row in rows)
+        return torch.stack([self.sums[row] for row in rows]).sum(0) / held
 
     def max_cosine(self, rows: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
         """``[b]``: each vector's largest cosine to any response of the queries ``rows`` ``[k]``."""
-        held = torch.arange(self.max_responses) < self.counts[rows, None]
-        found = self.responses.index_select(0, self.slots[rows][held])  # [m, d]
+        found = torch.cat([self.responses[row] for row in rows.tolist()])  # [m, d]
         lengths = vectors.norm(dim=1)[:, None] * found.norm(dim=1)
         return (vectors @ found.T / lengths.clamp(min=_TINY)).amax(1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain values: what continues exactly, after ``load_state_dict``."""
-        tensors = {name: getattr(self, name)[: len(self)] for name in _BY_QUERY}
-        tensors["responses"] = self.responses[: self.used]
+        """Tensors and plain values: what continues exactly, after ``load_state_dict``. ``slots``
+        ``[n, L]`` tells where in ``responses`` ``[m, d]`` each place lies, -1 for an empty one."""
+        held = torch.arange(self.max_responses) < self.counts[:, None]
+        slots = torch.full(held.shape, -1, dtype=torch.int32)
+        slots[held] = torch.arange(held.sum(), dtype=torch.int32)
+        none = torch.empty(0, self.dim)
         return {
-            "dim": self.dim, "max_queries": self.max_queries, "max_responses": self.max_responses,
-            "keys": list(self.keys), "inserted": self.inserted,
+            **{name: getattr(self, name) for name in _SIZES}, "keys": list(self.keys),
+            "inserted": self.inserted, "written": torch.tensor(self.written, dtype=torch.int64),
             # cloned: torch.save writes the whole storage behind a view
-            **{name: tensor.clone() for name, tensor in tensors.items()},
+            "queries": self.queries[: len(self)].clone(), "norms": self.norms[: len(self)].clone(),
+            "sums": torch.cat([none.double(), *(total[None] for total in self.sums)]),
+            "slots": slots, "responses": torch.cat([none, *self.responses]),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over a ``state_dict``."""
-        for name in ("dim", "max_queries", "max_responses"):
+        for name in _SIZES:
             if state[name] != getattr(self, name):
                 raise UserError(
                     f"the saved memory has {name} = {state[name]}; this one has "
                     f"{getattr(self, name)}"
                 )
-        for name in (*_BY_QUERY, "responses"):
-            setattr(self, name, state[name].clone())
+        self.queries, self.norms = state["queries"].clone(), state["norms"].clone()
         self.keys, self.inserted = list(state["keys"]), state["inserted"]
-        self.used = len(self.responses)
+        self.written, self.sums = state["written"].tolist(), list(state["sums"].clone())
+        each = zip(state["slots"].long(), self.counts, strict=True)
+        self.responses = [state["responses"][slots[:held]] for slots, held in each]
         self._row_of = {key: row for row, key in enumerate(self.keys)}
-
-
-def _with_room(tensor: torch.Tensor, row: int) -> torch.Tensor:
-    """The tensor, or half as much again, so that ``tensor[row]`` exists; new rows hold anything."""
-    if row < len(tensor):
-        return tensor
-    grown = tensor.new_empty(max(row + 1, len(tensor) * 3 // 2, 64), *tensor.shape[1:])
-    grown[: len(tensor)] = tensor
-    return grown
-

@@ -8,40 +8,109 @@ DAPO is described in :mod:`paperlib.methods.baselines`. MEDS changes the reward,
 2. **Memory** (Sec. 3.4). For each prompt the features of all its past wrong rollouts are kept.
    Right rollouts are never stored and never penalised.
 3. **Clusters** (Sec. 3.4). HDBSCAN groups the wrong rollouts of a prompt by feature
-   (:func:`paperlib.methods.clustering.cluster`).
+   (:func:`cluster`).
 4. **Reward** (Sec. 3.4). A wrong rollout in cluster C_k loses min(alpha ln(abs(C_k) + 1), beta),
    before the group's mean and standard deviation are taken (:func:`penalty`).
 5. **First epoch** (Sec. 4.3). It only fills the memory: no penalty at a prompt's first visit.
 
 Dynamic sampling stays DAPO's: groups are filtered on raw accuracy, dropped ones never come here.
-
-The published numbers come from released code that differs from these words:
-:class:`~paperlib.methods.meds_settings.Meds` has a field for each difference.
+The published numbers come from released code that differs from these words: :class:`Meds` has a
+field for each difference.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from paperlib.errors import UserError
-from paperlib.methods.clustering import NOISE, cluster, knn_vote, unit_rows
-from paperlib.methods.meds_settings import Meds
+from paperlib.errors import UserError, check_choice
+from paperlib.methods.clustering import (
+    NOISE,
+    checked,
+    hdbscan_labels,
+    knn_vote,
+    near_identical_groups,
+    unit_rows,
+)
 from paperlib.methods.rollouts import Rollouts, rows_by_key
 
 NOT_CLUSTERED = -2  # label of right rollouts, of those without a feature, and where no memory is
+_CHOICES = {
+    "logit": ("normed", "raw"), "position": ("answer", "box"), "diff_layers": ("chosen", "all"),
+    "method": ("hdbscan", "single"), "assignment": ("joint", "knn-history"),
+    "memory_key": ("id", "text"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Meds:
+    """Settings of MEDS. Defaults: the paper's words, and our reading where it has none ("ours").
+
+    Comments name the other reading, or the other rows of Table 2. Fewer than two points of a
+    prompt are noise in both readings, and noise is paid as ``penalize_noise`` says.
+    """
+
+    alpha: float = 0.1  # 0.02 for Qwen3-8B (Sec. 4.1)
+    beta: float = 0.2  # 0.04 for Qwen3-8B
+
+    # feature; the first two tell the training loop what to record
+    logit: str = "normed"  # logit lens, final norm first (ours); "raw": unnormed hidden states
+    position: str = "answer"  # first non-space character of the answer; "box": after the last {
+    last_n: int | None = None  # layers; None is the later half (Sec. 3.3), 14 in Sec. 4.1
+    diff: bool = False  # adjacent differences: the "-diff" rows of Table 2
+    diff_layers: str = "chosen"  # inside the last n; "all": over all layers, then the last n values
+    normalize: bool = True  # L2
+
+    # clusters and memory
+    method: str = "hdbscan"  # "single": all rollouts of a prompt are one cluster (Table 2)
+    min_cluster_size: int = 2  # also of near-identical ones
+    min_samples: int = 1
+    # distance below which points are one cluster: bfloat16's rounding of a unit vector (ours)
+    near_identical: float | None = 5e-3
+    assignment: str = "joint"  # history and new ones are clustered, and counted, together (ours);
+    # "knn-history": the history is; new ones join by a vote of their nearest neighbours in it
+    knn: int = 3  # neighbours in that vote
+    memory_key: str = "id"  # the problem's id; "text": prompt_key of the question
+
+    # reward
+    penalize_noise: bool = False  # ours; True: noise is one more cluster
+    first_visit_free: bool = True  # False: any history counts
+
+    def __post_init__(self) -> None:
+        for name, valid in _CHOICES.items():
+            check_choice(name, getattr(self, name), valid)
+        least = {"alpha": 0, "beta": 0, "min_cluster_size": 2, "min_samples": 1, "knn": 1}
+        for name, bound in least.items():
+            if not getattr(self, name) >= bound:
+                raise UserError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
+        if self.last_n is not None and self.last_n < 1:
+            raise UserError(f"last_n is {self.last_n}; it must be at least 1, or None for half")
+        if self.near_identical is not None and not self.near_identical >= 0:
+            raise UserError(f"near_identical is {self.near_identical}; it must be >= 0 or None")
+
+    @classmethod
+    def paper(cls, **settings: Any) -> Meds:
+        """The defaults, with ``settings``."""
+        return cls(**settings)
+
+    @classmethod
+    def released(cls, **settings: Any) -> Meds:
+        """The released code, with ``settings``."""
+        code = {
+            "logit": "raw", "position": "box", "diff_layers": "all", "near_identical": None,
+            "assignment": "knn-history", "memory_key": "text", "penalize_noise": True,
+            "first_visit_free": False,
+        }  # fmt: skip
+        return cls(**{**code, **settings})
 
 
 def features(layer_logits: np.ndarray, settings: Meds) -> np.ndarray:
-    """Feature vectors ``[n, dims]`` float64 from layer logits ``[n, layers]`` (Sec. 3.3).
-
-    Rows of NaN (no final answer) stay NaN.
-    """
+    """Feature vectors ``[n, dims]`` float64 from layer logits ``[n, layers]`` (Sec. 3.3); rows of
+    NaN (no final answer) stay NaN."""
     values = np.asarray(layer_logits, dtype=np.float64)
     finite = np.isfinite(values).all(axis=1)
     bad = np.flatnonzero(~finite & ~np.isnan(values).all(axis=1))
@@ -52,18 +121,40 @@ def features(layer_logits: np.ndarray, settings: Meds) -> np.ndarray:
         )
     layers = values.shape[1]
     last_n = layers // 2 if settings.last_n is None else settings.last_n
-    least = 2 if settings.diff and settings.diff_layers == "chosen" else 1
-    if not least <= last_n <= layers:
+    inside = settings.diff and settings.diff_layers == "chosen"
+    if not 1 + inside <= last_n <= layers:
         raise UserError(
             f"last_n is {last_n} with diff={settings.diff} and {layers} recorded layers; "
-            f"valid: {least} to {layers}"
+            f"valid: {1 + inside} to {layers}"
         )
-    if settings.diff and settings.diff_layers == "all":
+    if settings.diff:
         values = np.diff(values, axis=1)
-    values = values[:, -last_n:]
-    if settings.diff and settings.diff_layers == "chosen":
-        values = np.diff(values, axis=1)
+    values = values[:, inside - last_n :]  # n layers have n - 1 differences between them
     return unit_rows(values) if settings.normalize else values
+
+
+def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
+    """Labels ``[n]`` of one prompt's feature vectors ``[n, d]``; fewer than 2 are noise.
+
+    Paper's reading: near-identical groups (``settings.near_identical``) of ``min_cluster_size`` or
+    more are clusters of their own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on
+    everything. With the method "single" all are one cluster (MEDS, Table 2).
+    """
+    points = checked(points)
+    labels = np.full(len(points), NOISE)
+    if len(points) < 2:
+        return labels
+    if settings.method == "single":
+        return np.zeros_like(labels)
+    size, tolerance, groups = settings.min_cluster_size, settings.near_identical, []
+    if tolerance is not None:
+        groups = near_identical_groups(points, tolerance, size)
+    for label, members in enumerate(groups):
+        labels[members] = label
+    rest = np.flatnonzero(labels == NOISE)
+    found = hdbscan_labels(points[rest], min_cluster_size=size, min_samples=settings.min_samples)
+    labels[rest] = np.where(found == NOISE, NOISE, found + len(groups))
+    return labels
 
 
 def penalty(cluster_size: np.ndarray | int, alpha: float, beta: float) -> np.ndarray:
@@ -115,7 +206,10 @@ class ClusterPenalty:
         self.last_labels = np.full(len(rollouts), NOT_CLUSTERED)
         self.last_no_answer = int((wrong & ~answered).sum())
         self.last_clusters = 0
-        for key, rows in rows_by_key(self._keys(rollouts)).items():
+        keys = rollouts.problem_ids
+        if self.settings.memory_key == "text":
+            keys = [prompt_key(question) for question in rollouts.questions]
+        for key, rows in rows_by_key(keys).items():
             rows = rows[wrong[rows] & answered[rows]]
             labels, sizes = self._visit(key, vectors[rows])
             self.last_labels[rows], self.last_sizes[rows] = labels, sizes
@@ -124,30 +218,20 @@ class ClusterPenalty:
         # 0.0 minus, so that an unpenalised rollout gets 0.0 and not -0.0
         return 0.0 - penalty(self.last_sizes, self.settings.alpha, self.settings.beta)
 
-    def _keys(self, rollouts: Rollouts) -> Sequence[str]:
-        if self.settings.memory_key == "id":
-            return rollouts.problem_ids
-        return [prompt_key(question) for question in rollouts.questions]
-
     def _visit(self, key: str, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Labels and cluster sizes of a prompt's new wrong rollouts, which are then stored."""
-        history = self.memory.get(key, new[:0])
-        first = key not in self.visits
+        history, free = self.memory.get(key, new[:0]), self.settings.first_visit_free
+        free = free and key not in self.visits
         self.visits[key] = self.visits.get(key, 0) + 1
         self.memory[key] = everything = np.concatenate([history, new])
-
-        unpaid = np.full(len(new), NOT_CLUSTERED), np.zeros(len(new), dtype=np.int64)
-        if not len(new) or (first and self.settings.first_visit_free):
-            return unpaid
-        if self.settings.assignment == "joint":
-            stored = cluster(everything, self.settings)
-            labels = stored[len(history) :]
-        elif len(history):
-            # the released code fits after storing; fitting when next needed gives the same labels
-            stored = cluster(history, self.settings)
+        joint = self.settings.assignment == "joint"
+        if free or not len(new) or not (joint or len(history)):
+            return np.full(len(new), NOT_CLUSTERED), np.zeros(len(new), dtype=np.int64)
+        # the released code fits after storing; fitting when next needed gives the same labels
+        stored = cluster(everything if joint else history, self.settings)
+        labels = stored[len(history) :]
+        if not joint:
             labels = knn_vote(history, stored, new, self.settings.knn)
-        else:
-            return unpaid
         sizes = (labels[:, None] == stored).sum(axis=1)
         if not self.settings.penalize_noise:
             sizes[labels == NOISE] = 0

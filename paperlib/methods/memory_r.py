@@ -67,14 +67,12 @@ def windowed_minmax(
     values: np.ndarray, steps: np.ndarray, *, window: int, unit: str, epsilon: float | None,
     at_tie: np.ndarray | float = 0.0, start: int = 0,
 ) -> np.ndarray:
-    """Eq. 6: every value min-max normalised over the window that ends with it, ``[t - start]``.
+    """Eq. 6: each of ``values [t]``, raw rewards as they came in ``steps [t]``, min-max normalised
+    over the window that ends with it: ``[t - start]``; those before ``start`` only fill windows.
 
-    Args:
-        values, steps: ``[t]`` raw rewards as they came, and the generation step of each.
-        window: the last ``window`` values ("samples"), or all values of the last ``window`` steps
-            ("steps"), the current one included in full.
-        epsilon: added to max - min. None adds nothing; where max == min the result is ``at_tie``.
-        start: of the values that are wanted; those before it only fill the windows.
+    A window is the last ``window`` values (unit "samples"), or all values of the last ``window``
+    steps ("steps"), the current one in full. ``epsilon`` is added to max - min. None adds nothing;
+    where max == min the result is ``at_tie``.
     """
     values, steps = np.asarray(values, dtype=np.float64), np.asarray(steps)
     wanted = values[start:]
@@ -118,7 +116,7 @@ class _MemoryTerm:
         batch = embed(rollouts, self.settings, self.encoder or text_encoder(self.settings.encoder))
         stored = batch.said & self._stores(batch.outcome)  # eq. 2
         if self.memory is None:
-            self.memory = EpisodicMemory(batch.queries.shape[1], *self._limits())
+            self.memory = self._new_memory(batch.queries.shape[1])
         rows = np.arange(len(rollouts))
         if self.settings.order == "read-then-write":
             self._read(batch, rows)
@@ -132,27 +130,19 @@ class _MemoryTerm:
         batch.rewards[compared] = self._scale_in_window(raw, batch.step)  # eq. 6
         return weighted(batch.rewards, getattr(self.settings, f"beta_{self.name}"))  # eq. 7
 
-    def _ready(self, step: int) -> bool:
-        return True
-
-    def _empty_reward(self) -> float:
-        return 0.0
-
-    def _limits(self) -> tuple[int, int]:
-        return self.settings.max_queries, self.settings.max_responses
+    def _new_memory(self, dim: int) -> EpisodicMemory:
+        return EpisodicMemory(dim, self.settings.max_queries, self.settings.max_responses)
 
     def _write(self, batch: Batch, rows: np.ndarray) -> None:
         keys = [batch.keys[i] for i in rows]
         self.memory.write(keys, batch.queries[rows], batch.responses[rows])
 
     def _read(self, batch: Batch, rows: np.ndarray) -> None:
-        """Eqs. 3 to 5 of these rows; one search serves all rollouts of a question."""
-        if not self._ready(batch.step):
+        """Eqs. 3 to 5 of these rows; one search serves all rollouts of a question. An empty memory
+        tells nothing."""
+        if not len(self.memory):
             return
         rows = rows[batch.said[rows]]
-        if not len(self.memory):
-            batch.rewards[rows] = self._empty_reward()
-            return
         places = rows_by_key([batch.keys[i] for i in rows])
         asking = {key: rows[at].tolist() for key, at in places.items()}
         held = self.memory.inserted  # a search holds until the next question comes in
@@ -173,10 +163,9 @@ class _MemoryTerm:
             windowed_minmax, steps=steps, window=s.window, unit=s.window_unit, epsilon=s.epsilon,
             start=start,
         ))  # fmt: skip
-        if s.window_unit == "steps":
-            keep = steps > step - s.window
-        else:
-            keep = np.arange(len(values)) >= len(values) - s.window
+        keep = steps > step - s.window
+        if s.window_unit == "samples":
+            keep = slice(max(0, len(values) - s.window), None)
         self.window_values, self.window_steps = values[keep], steps[keep]
         return scaled
 
@@ -189,10 +178,10 @@ class _MemoryTerm:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on exactly where ``state_dict`` was taken. Raises UserError for another N or L."""
+        """Go on exactly where ``state_dict`` was taken, with the same N and L."""
         self.memory = None
         if state["memory"] is not None:
-            self.memory = EpisodicMemory(state["memory"]["dim"], *self._limits())
+            self.memory = self._new_memory(state["memory"]["dim"])
             self.memory.load_state_dict(state["memory"])
         self.window_values = state["window_values"].numpy().copy()
         self.window_steps = state["window_steps"].numpy().copy()
@@ -211,7 +200,7 @@ class Exploit(_MemoryTerm):
         return succeeded(outcome, self.settings.tau_success)
 
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
-        return exploit_distance(responses, self.memory.centroid(rows[None])[0])
+        return exploit_distance(responses, self.memory.centroid(rows))
 
     def _scale(self, values: np.ndarray, minmax: Callable[..., np.ndarray]) -> np.ndarray:
         if self.settings.exploit_flip == "before":
@@ -231,13 +220,14 @@ class Explore(_MemoryTerm):
     def _stores(self, outcome: np.ndarray) -> np.ndarray:
         return failed(outcome, self.settings.tau_failure)
 
-    def _ready(self, step: int) -> bool:
-        if self.settings.explore_warmup_unit == "steps":
-            return step > self.settings.explore_warmup
-        return len(self.memory) >= self.settings.explore_warmup
-
-    def _empty_reward(self) -> float:
-        return self.settings.explore_empty
+    def _read(self, batch: Batch, rows: np.ndarray) -> None:
+        s = self.settings
+        past = batch.step - 1 if s.explore_warmup_unit == "steps" else len(self.memory)
+        if past < s.explore_warmup:
+            return
+        if not len(self.memory):
+            batch.rewards[rows[batch.said[rows]]] = s.explore_empty
+        super()._read(batch, rows)
 
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
         return explore_novelty(self.memory.max_cosine(rows, responses))

@@ -10,11 +10,7 @@ They differ from the plain readings in :mod:`paperlib.methods.baselines` in four
    right after the tag, without a newline, "what follows" is the whole completion.
 4. In both format patterns ``.`` stops at line ends, so reasoning of several lines never matches.
 
-The released cosine length reward is a matter of settings alone:
-:meth:`paperlib.methods.baselines.CosineLength.released`.
-
-All functions are pure; they know the GSM8K tags ``<reasoning>`` and ``<answer>`` only.
-Source: released code of arXiv 2504.02273.
+Pure functions; GSM8K tags only. Source: released code of arXiv 2504.02273.
 """
 
 from __future__ import annotations
@@ -27,11 +23,6 @@ _SOFT = re.compile(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>")
 _STRICT = re.compile(r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$")
 
 
-def answer_text(completion: str) -> str:
-    """The answer; without an ``<answer>`` tag the whole completion up to any ``</answer>``."""
-    return strict_answer(completion)
-
-
 def reasoning_text(completion: str) -> str:
     """The reasoning, which the released memories store; without a tag the whole completion."""
     after = completion.rpartition("<reasoning>")[2]
@@ -40,7 +31,7 @@ def reasoning_text(completion: str) -> str:
 
 def integer(completion: str) -> float:
     """0.5 if the answer text consists of digits (no sign, no separator), else 0.0."""
-    return 0.5 if answer_text(completion).isdigit() else 0.0
+    return 0.5 if strict_answer(completion).isdigit() else 0.0
 
 
 def xmlcount(completion: str) -> float:
@@ -48,11 +39,8 @@ def xmlcount(completion: str) -> float:
 
     At most 0.501: nothing at all after ``</answer>`` earns a thousandth.
     """
-    reward = 0.0
-    if completion.count("<reasoning>\n") == 1:
-        reward += 0.125
-    if completion.count("\n</reasoning>\n") == 1:
-        reward += 0.125
+    reward = 0.125 * (completion.count("<reasoning>\n") == 1)
+    reward += 0.125 * (completion.count("\n</reasoning>\n") == 1)
     if completion.count("\n<answer>\n") == 1:
         # rpartition gives the whole text where the separator is absent: quirk 3
         reward += 0.125 - 0.001 * len(completion.rpartition("\n</answer>\n")[2])

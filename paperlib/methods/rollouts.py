@@ -14,11 +14,8 @@ from paperlib.errors import UserError
 
 @dataclass
 class Rollouts:
-    """``n = groups x num_generations`` completions, the ones of a prompt next to each other.
-
-    Under dynamic sampling these are the kept groups only, so that no term ever remembers a
-    dropped one.
-    """
+    """``n = groups x num_generations`` completions, the ones of a prompt next to each other; under
+    dynamic sampling of the kept groups only, so that no term ever remembers a dropped one."""
 
     step: int  # generation step, counted from 1
     num_generations: int  # G, completions per prompt
@@ -60,8 +57,12 @@ def call_term(term: RewardTerm, rollouts: Rollouts) -> np.ndarray:
         got = term(rollouts)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
+
+    def plain(value: Any) -> Any:  # a tensor, an array or a number of theirs as Python's numbers
+        return value.tolist() if hasattr(value, "tolist") else value
+
     try:
-        values = np.asarray([*map(_plain, got)] if isinstance(got, list | tuple) else _plain(got))
+        values = np.asarray([*map(plain, got)] if isinstance(got, list | tuple) else plain(got))
     except ValueError:  # lists of several lengths
         values = np.asarray(None)
     numbers = values.dtype.kind in "biuf"
@@ -97,8 +98,3 @@ def call_terms(
             f"{bad[0]} (problem {rollouts.problem_ids[bad[0]]}): {parts}; valid: up to 1e150"
         )
     return values, rewards
-
-
-def _plain(value: Any) -> Any:
-    """A tensor, an array or a number of theirs as Python's numbers."""
-    return value.tolist() if hasattr(value, "tolist") else value

@@ -11,8 +11,12 @@ from matplotlib.axes import Axes
 from scipy import stats
 
 from paperlib.evaluation.collapse import KINDS, MIN_STEPS, diagnose_run, verdict
-from paperlib.evaluation.diversity import pairwise_diversity, tfidf_vectors
-from paperlib.evaluation.exact_diversity import pair_diversity, solution_path
+from paperlib.evaluation.diversity import (
+    pair_diversity,
+    pairwise_diversity,
+    solution_path,
+    tfidf_vectors,
+)
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run
 from paperlib.report.scores import last_result, score

@@ -23,17 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
+from paperlib.tasks import rows as reading
 from paperlib.tasks.hub import hub_rows, hub_state
 from paperlib.tasks.problem import Problem
-from paperlib.tasks.rows import (
-    OWN_ROWS,
-    UNESCAPED,
-    check_problems,
-    json_rows,
-    some,
-    to_level,
-    to_problem,
-)
 from paperlib.tasks.sources import CATALOGUE, Source
 from paperlib.tasks.tiny.problems import SMALL, SPLITS, tiny_split
 
@@ -51,15 +43,13 @@ def load_problems(name: str) -> list[Problem]:
     Rows of catalogued sets without a gold answer are dropped and counted; in a file of your own
     they are an error. Duplicates stay, as the papers trained on them.
     """
-    return check_problems(_rows(name, _base, _shuffled), name, published=True)  # own: see _base
+    rows = _rows(name, _base, _shuffled)  # those of your own are checked there
+    return reading.check_problems(rows, name, published=True)
 
 
 def problem_count(name: str) -> int:
-    """How many problems ``load_problems(name)`` gives, without loading a catalogued set.
-
-    It is the count of the catalogued files, the same everywhere; the notes of the catalogue tell
-    where the hub's copy has another.
-    """
+    """How many problems ``load_problems(name)`` gives, by the catalogue's counts of the files (its
+    notes tell where the hub's copy has another), without loading a catalogued set."""
 
     def base(name: str) -> Sequence[Any]:
         source = CATALOGUE.get(name)
@@ -100,18 +90,17 @@ def findings(name: str) -> list[str]:
     problems, empty, where = _catalogued(name, _folder())
     rows = len(problems) + len(empty)
     expected = source.rows if _file(source) else source.hub_rows or source.rows
-    damaged = [p.id for p in problems if UNESCAPED.search(p.answer)]
+    damaged = [p.id for p in problems if reading.UNESCAPED.search(p.answer)]
     lines = [f"{len(problems):,} problems from {where}"]
     if rows != expected:
         lines.append(f"{rows:,} rows read where the catalogue has {expected:,}")
     elif digest(problems) != source.digest:
         lines.append("other questions or answers than in the file that was catalogued")
     if empty:
-        lines.append(f"{len(empty)} rows without a gold answer, dropped: {some(empty)}")
+        lines.append(f"{len(empty)} rows without a gold answer, dropped: {reading.some(empty)}")
     if damaged:
-        lines.append(
-            f"{len(damaged)} gold answers with a control character, kept: {some(damaged)}"
-        )
+        what = "gold answers with a control character"
+        lines.append(f"{len(damaged)} {what}, kept: {reading.some(damaged)}")
     return lines + ([source.note] if source.note else [])
 
 
@@ -123,10 +112,8 @@ def digest(problems: Iterable[Problem]) -> str:
 
 def normal_question(text: str) -> str:
     """The question without what changes between copies of it: case, white space, LaTeX spacing and
-    delimiters, braces, emphasis, and punctuation (a point or comma before a digit stays).
-
-    Operators and parentheses stay: MATH has questions that differ in a sign alone.
-    """
+    delimiters, braces, emphasis, and punctuation (a point or comma before a digit stays). Operators
+    and parentheses stay: MATH has questions that differ in a sign alone."""
     text = _SPACING.sub("", text.casefold())
     text = text.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac")
     return _PUNCTUATION.sub("", _DELIMITERS.sub("", text))
@@ -134,10 +121,8 @@ def normal_question(text: str) -> str:
 
 def _shuffled(problems: list[Problem]) -> list[Problem]:
     """In the order of a hash of the question: the same whatever the order and origin of the rows.
-
     Copies of a question stay together, so that a held-out part does not hold what the rest trains
-    on (the seed is one with which no cut of the recipes falls between copies).
-    """
+    on (the seed is one with which no cut of the recipes falls between copies)."""
 
     def key(p: Problem) -> bytes:
         return hashlib.sha256(b"paperlib 1\0" + normal_question(p.question).encode()).digest()
@@ -185,8 +170,9 @@ def _base(name: str) -> Sequence[Problem]:
         )
     if not path.is_file():
         raise UserError(f"data file {name!r} does not exist")
-    own, rows = replace(OWN_ROWS, name=name), json_rows(path)
-    return check_problems([to_problem(str(row.get("id", n)), row, own) for n, row in rows], name)
+    own, rows = replace(reading.OWN_ROWS, name=name), reading.json_rows(path)
+    problems = [reading.to_problem(str(row.get("id", n)), row, own) for n, row in rows]
+    return reading.check_problems(problems, name)
 
 
 @cache
@@ -194,17 +180,18 @@ def _catalogued(name: str, folder: str) -> tuple[list[Problem], list[str], str]:
     """(problems, ids of rows without a gold answer, origin). ``folder`` is part of the key only."""
     source = CATALOGUE[name]
     if path := _file(source):
-        rows: Iterable[Mapping[str, Any]] = (row for _, row in json_rows(path))
+        rows: Iterable[Mapping[str, Any]] = (row for _, row in reading.json_rows(path))
         gold = "spellings" if source.gold == "spellings" else "text"
         source = replace(source, question="question", answer="answer", gold=gold, levels=(),
                          level=source.level and "level", subject="subject")  # fmt: skip
     else:
         way = f"set {FOLDER} to a folder with {source.file} (fields question and answer)"
         rows = hub_rows(source, way)
-    kept = (r for r in rows if not source.levels or to_level(r.get(source.level)) in source.levels)
-    problems = [to_problem(f"{name}-{number}", row, source) for number, row in enumerate(kept)]
+    levels = source.levels
+    kept = (row for row in rows if not levels or reading.to_level(row.get(source.level)) in levels)
+    problems = [reading.to_problem(f"{name}-{n}", row, source) for n, row in enumerate(kept)]
     return (
-        check_problems([p for p in problems if p.answer], name, published=True),
+        reading.check_problems([p for p in problems if p.answer], name, published=True),
         [p.id for p in problems if not p.answer],
         str(path) if path else f"{source.repository} at {source.revision}",
     )

@@ -18,9 +18,8 @@ def hub_rows(source: Source, way: str) -> Iterable[Mapping[str, Any]]:
     try:
         from datasets import load_dataset
 
-        return load_dataset(
-            source.repository, source.config, split=source.split, revision=source.revision
-        )
+        where = {"split": source.split, "revision": source.revision}
+        return load_dataset(source.repository, source.config, **where)
     except Exception as error:  # of datasets, of the hub's client, of the network
         reason = (str(error).splitlines() or [""])[0]
         raise UserError(

@@ -65,9 +65,8 @@ def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
     turns = [{"role": "user", "content": content}]
     if prompt == "tags-oneshot":
         asked, response = worked_example(question)
-        turns = [
-            {"role": "user", "content": asked}, {"role": "assistant", "content": response}, *turns,
-        ]
+        example = [("user", asked), ("assistant", response)]
+        turns = [{"role": role, "content": said} for role, said in example] + turns
     text = _render(tokenizer, SYSTEM_PROMPTS[prompt], turns)
     ids: list[int] = []
     for piece, name in zip_longest(text.split(_PLACE), names, fillvalue=""):
@@ -79,17 +78,13 @@ def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
 
 
 def worked_example(question: str) -> tuple[str, str]:
-    """``(question, response)`` of the example that goes before ``question``.
-
-    Drawn by a hash of the question: as good as at random over a data set, and the same in every
-    run, on every machine and after a resume.
-    """
+    """``(question, response)`` of the example that goes before ``question``, drawn by its hash: as
+    good as at random over a data set, and the same in every run and after a resume."""
     digest = hashlib.sha256(question.encode()).digest()
     example = EXAMPLES[int.from_bytes(digest[:8]) % len(EXAMPLES)]
     reasoning, answer = "\n".join(example["reasoning"]), example["answer"]
-    return example["question"], (
-        f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n"
-    )
+    blocks = f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n"
+    return example["question"], blocks
 
 
 def special_tokens_in(tokenizer: Any, text: str) -> list[str]:

@@ -48,10 +48,8 @@ def to_problem(problem_id: str, row: Mapping[str, Any], source: Source) -> Probl
 def check_problems(
     problems: list[Problem], name: str, *, published: bool = False
 ) -> list[Problem]:
-    """The same list, or a :class:`UserError` that counts and names what is wrong with it.
-
-    ``published``: gold answers with a control character stay, as the papers trained on them.
-    """
+    """The same list, or a :class:`UserError` that counts and names what is wrong with it. In a
+    ``published`` set gold answers with a control character stay, as the papers trained on them."""
     if not problems:
         raise UserError(f"data set {name!r} is empty")
     uses = Counter(p.id for p in problems)
@@ -84,10 +82,8 @@ def _flaw(p: Problem, published: bool) -> str:
 
 
 def _gold(value: Any, kind: str) -> str | None:
-    """The gold answer of a row's field, "" if there is none, None if it cannot be one.
-
-    A list of one text is that text; of several "spellings" the first counts.
-    """
+    """The gold answer of a row's field, "" if there is none, None if it cannot be one. A list of
+    one text is that text; of several "spellings" the first counts."""
     if isinstance(value, list) and (len(value) < 2 or kind == "spellings"):
         value = value[0] if value else None
     if isinstance(value, Real | Decimal) and not isinstance(value, bool):

@@ -69,11 +69,9 @@ def full_memory(queries: torch.Tensor, responses: torch.Tensor, limit: int) -> E
     """A memory of ``[n, d]`` questions "q0" ... with ``[n, l, d]`` responses each."""
     n, length, dim = responses.shape
     memory = EpisodicMemory(dim, n, limit)
-    slots = torch.full((n, limit), -1, dtype=torch.int32)
-    slots[:, :length] = torch.arange(n * length, dtype=torch.int32).reshape(n, length)
     memory.queries, memory.norms = queries, queries.norm(dim=1)
-    memory.sums, memory.written = responses.double().sum(1), torch.full((n,), length)
-    memory.slots, memory.responses, memory.used = slots, responses.flatten(0, 1), n * length
+    memory.sums, memory.written = list(responses.double().sum(1)), [length] * n
+    memory.responses = [each.clone() for each in responses]
     memory.keys, memory.inserted = [f"q{i}" for i in range(n)], n
     memory._row_of = {key: row for row, key in enumerate(memory.keys)}
     return memory
@@ -112,8 +110,8 @@ def terms_and_batches(n: int, length: int, k: int, batch: int = 64):
 
 
 def memory_bytes(memory: EpisodicMemory) -> int:
-    tensors = (v for v in vars(memory).values() if isinstance(v, torch.Tensor))
-    return sum(t.untyped_storage().nbytes() for t in tensors)
+    tensors = [memory.queries, memory.norms, *memory.responses, *memory.sums]
+    return sum(t.nbytes for t in tensors)
 
 
 def against_released(repeats: int) -> list[Row]:

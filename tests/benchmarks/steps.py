@@ -230,19 +230,10 @@ def meds_over_dapo_real(repeats: int) -> Row:
                    .terms[:1])
     meds = replace(dapo, terms=recipe("meds", "MEDS", "tiny", 0).terms[::2])
     model, tokenizer = load_policy(dapo.model)
-    sides, rows = {"DAPO": dapo, "MEDS": meds}, []
+    sides = {"DAPO": dapo, "MEDS": meds}
     terms = {name: reward_terms(config) for name, config in sides.items()}
-    optimizer, problems = make_optimizer(meds, model), load_problems(meds.dataset)
-    for pair in range(repeats + 1):
-        for name in ("DAPO", "MEDS") if pair % 2 else ("MEDS", "DAPO"):
-            stream = make_stream(meds, problems, model, tokenizer)
-            found = paired_cost.timed_step(sides[name], 1, stream, model, tokenizer, optimizer,
-                                      terms[name])
-            if pair:
-                rows.append({"pair": pair, "method": name, **found})
-    import pandas as pd
-
-    return _overhead_row("MEDS step over DAPO step, SmolLM2-135M", pd.DataFrame(rows), 1.02)
+    steps = paired_cost.timed_pairs(sides, terms, model, tokenizer, repeats, after=0)
+    return _overhead_row("MEDS step over DAPO step, SmolLM2-135M", steps, 1.02)
 
 
 def _overhead_row(work: str, steps: Any, goal: float) -> Row:

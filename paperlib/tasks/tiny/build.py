@@ -7,12 +7,14 @@ result is shipped in ``assets/``; this recipe shows where it comes from and rebu
 from __future__ import annotations
 
 import random
+import shutil
 import tempfile
 import time
 from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy, normalize
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from paperlib.files import read_json, write_json_atomic
@@ -69,22 +71,17 @@ def build_tokenizer(seed: int):
         problem = draw_problem(rng, rng.choice(LEVELS))
         corpus += [problem.question, draw_solution(rng, problem, rng.choice(("tags", "boxed")))]
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            # a word with the white space before it, so that "\n</reasoning>" is one token
-            pre_tokenizers.Split(Regex(r"\s*\S+|\s+"), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    bpe.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        # a word with the white space before it, so that "\n</reasoning>" is one token
+        pre_tokenizers.Split(Regex(r"\s*\S+|\s+"), behavior="isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])
     bpe.decoder = decoders.ByteLevel()
-    bpe.train_from_iterator(
-        corpus,
-        trainers.BpeTrainer(
-            vocab_size=MODEL["vocab_size"], special_tokens=[PAD, START, END], show_progress=False,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        ),
-    )
+    bpe.train_from_iterator(corpus, trainers.BpeTrainer(
+        vocab_size=MODEL["vocab_size"], special_tokens=[PAD, START, END], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    ))
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe, pad_token=PAD, eos_token=END, additional_special_tokens=[START],
         clean_up_tokenization_spaces=False, model_max_length=MODEL["max_position_embeddings"],
@@ -99,10 +96,9 @@ def _build_model(folder: Path, seed: int) -> float:
         torch.multiprocessing.spawn(
             _train_worker, (folder, seed, f"file://{meeting}/gloo"), nprocs=WORKERS, daemon=True
         )
-    loss = folder / "loss.json"
-    value = read_json(loss)
-    loss.unlink()
-    return value
+    loss = read_json(folder / "loss.json")
+    (folder / "loss.json").unlink()
+    return loss
 
 
 def _train_worker(rank: int, folder: Path, seed: int, meeting: str) -> None:
@@ -117,12 +113,9 @@ def _train_worker(rank: int, folder: Path, seed: int, meeting: str) -> None:
     torch.manual_seed(seed)
     rng = random.Random(f"model-{seed}-{rank}")
     eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    model = LlamaForCausalLM(
-        LlamaConfig(**MODEL, bos_token_id=None, eos_token_id=eos, pad_token_id=pad)
-    )
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=MODEL_LR, betas=(0.9, 0.98), weight_decay=0.05
-    )
+    config = LlamaConfig(**MODEL, bos_token_id=None, eos_token_id=eos, pad_token_id=pad)
+    model = LlamaForCausalLM(config)
+    optimizer = torch.optim.AdamW(model.parameters(), MODEL_LR, (0.9, 0.98), weight_decay=0.05)
     schedule = cosine(optimizer, 50, MODEL_STEPS)
     forbidden, losses = held_out_questions(), []
     for _ in tqdm(range(MODEL_STEPS), desc="base model", disable=rank > 0):
@@ -176,13 +169,11 @@ def _supervised_batch(rng, tokenizer, forbidden) -> tuple[list[list[int]], list[
 
 
 def _pad(rows, starts, pad) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, rows))
-    ids = torch.full((len(rows), width), pad)
-    labels = torch.full((len(rows), width), -1)
-    for i, (row, start) in enumerate(zip(rows, starts, strict=True)):
-        ids[i, : len(row)] = torch.tensor(row)
-        labels[i, start : len(row)] = torch.tensor(row[start:])
-    return ids, labels
+    ids = [torch.tensor(row) for row in rows]
+    labels = [row.clone() for row in ids]
+    for row, start in zip(labels, starts, strict=True):
+        row[:start] = -1
+    return pad_sequence(ids, True, pad), pad_sequence(labels, True, -1)
 
 
 def solution_pair(rng: random.Random) -> tuple[str, str]:
@@ -191,14 +182,11 @@ def solution_pair(rng: random.Random) -> tuple[str, str]:
         problem, habit = draw_problem(rng, rng.choice(LEVELS)), rng.choice(("none", *HABITS))
         prompt, state = rng.choice(("tags", "boxed")), rng.randrange(2**32)
         pair = [write_solution(random.Random(state + k), problem, prompt, habit) for k in range(8)]
-        texts = [t for t in pair if t is not None]
-        same_path = {}
-        for text in texts:
-            key = tuple(line.split(" ")[-1] for line in text.splitlines() if "=" in line)
-            for other in same_path.setdefault(key, []):
-                if other != text:
-                    return other, text
-            same_path[key].append(text)
+        same_path: dict[tuple[str, ...], str] = {}  # the first text of each
+        for text in filter(None, pair):
+            path = tuple(line.split(" ")[-1] for line in text.splitlines() if "=" in line)
+            if (other := same_path.setdefault(path, text)) != text:
+                return other, text
 
 
 def _build_encoder(tokenizer, folder: Path, seed: int) -> None:
@@ -209,23 +197,17 @@ def _build_encoder(tokenizer, folder: Path, seed: int) -> None:
 
     torch.manual_seed(seed + 1)
     rng = random.Random(f"encoder-{seed}")
-    bert = BertModel(
-        BertConfig(
-            vocab_size=MODEL["vocab_size"], hidden_size=64, num_hidden_layers=2,
-            num_attention_heads=4, intermediate_size=128, max_position_embeddings=256,
-            pad_token_id=tokenizer.pad_token_id, hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        ),
-        add_pooling_layer=False,
-    )
+    bert = BertModel(BertConfig(
+        vocab_size=MODEL["vocab_size"], hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=128, max_position_embeddings=256, pad_token_id=tokenizer.pad_token_id,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    ), add_pooling_layer=False)
     scratch = folder / "_bert"
     bert.save_pretrained(scratch)
     tokenizer.save_pretrained(scratch)
     words = Transformer(str(scratch), max_seq_length=256)
-    encoder = SentenceTransformer(
-        modules=[words, Pooling(words.get_embedding_dimension(), "mean"), Normalize()],
-        device="cpu",
-    )
+    pooling = Pooling(words.get_embedding_dimension(), "mean")
+    encoder = SentenceTransformer(modules=[words, pooling, Normalize()], device="cpu")
     optimizer = torch.optim.AdamW(encoder.parameters(), lr=ENCODER_LR)
     for step in tqdm(range(ENCODER_STEPS), desc="encoder"):
         for group in optimizer.param_groups:
@@ -239,9 +221,7 @@ def _build_encoder(tokenizer, folder: Path, seed: int) -> None:
         optimizer.step()
         optimizer.zero_grad()
     encoder.save(str(folder), create_model_card=False)
-    for leftover in scratch.iterdir():
-        leftover.unlink()
-    scratch.rmdir()
+    shutil.rmtree(scratch)
 
 
 if __name__ == "__main__":

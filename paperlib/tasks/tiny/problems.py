@@ -26,15 +26,11 @@ EVENTS = {
 
 @dataclass(frozen=True)
 class TinyProblem(Problem):
-    """A problem that knows its worked solution: ``start``, then ``steps`` one after the other."""
+    """A problem that knows its worked solution: ``start``, then ``steps`` one after the other.
+    Its ``subject``, what is counted, has a favourite error habit (see solutions)."""
 
     start: int = 0
     steps: tuple[tuple[str, int], ...] = ()  # (operation, operand)
-
-    @property
-    def thing(self) -> str:
-        """What is counted. Each thing has a favourite error habit (see solutions)."""
-        return str(self.subject)
 
     def chain(self) -> list[tuple[int, str, int, int]]:
         """The true steps as (value, operation, operand, result)."""
@@ -54,12 +50,8 @@ def apply(value: int, op: str, operand: int) -> int:
 
 
 def draw_problem(rng: random.Random, level: int, problem_id: str = "drawn") -> TinyProblem:
-    """A random problem; every value stays in 1..60 and all numbers of a problem differ.
-
-    Small numbers, so that a small model knows its arithmetic and errs by habit.
-
-    Different numbers make every planted error recognisable by what it did (see diagnose).
-    """
+    """A random problem; every value stays in 1..60, so that a small model knows its arithmetic and
+    errs by habit, and all numbers differ, so that diagnose can tell errors by what they did."""
     while True:
         start = value = rng.randint(3, 40)
         numbers, steps = {start}, []
@@ -72,24 +64,17 @@ def draw_problem(rng: random.Random, level: int, problem_id: str = "drawn") -> T
             numbers.add(operand)
             steps.append((op, operand))
         if len(steps) == level:
-            return _tell(rng, problem_id, level, start, tuple(steps), value)
-
-
-def _tell(rng, problem_id, level, start, steps, answer) -> TinyProblem:
+            break
     name, thing = rng.choice(NAMES), rng.choice(THINGS)
     story = [f"{name} has {start} {thing}."]
     story += [rng.choice(EVENTS[op]).format(name=name, n=operand) for op, operand in steps]
     story.append(f"How many {thing} does {name} have?")
-    return TinyProblem(
-        id=problem_id, question=" ".join(story), answer=str(answer), level=level, subject=thing,
-        start=start, steps=steps,
-    )
+    return TinyProblem(problem_id, " ".join(story), str(value), level, thing, start, tuple(steps))
 
 
 @cache
 def _all_splits() -> dict[str, tuple[TinyProblem, ...]]:
-    seen: set[str] = set()
-    splits: dict[str, tuple[TinyProblem, ...]] = {}
+    seen, splits = set(), {}
     for split, per_level in SPLITS.items():
         rng, problems = random.Random(split), []
         for level in LEVELS:
@@ -103,13 +88,9 @@ def _all_splits() -> dict[str, tuple[TinyProblem, ...]]:
 
 
 def tiny_split(split: str) -> list[TinyProblem]:
-    """The problems of one split, always the same ones, ordered by level.
-
-    ``tiny-small`` is every second problem of ``tiny-train``: the small-data setting.
-    """
-    if split == SMALL:
-        return list(_all_splits()["tiny-train"][::2])
-    return list(_all_splits()[split])
+    """The problems of one split, always the same ones, ordered by level; ``tiny-small``, the
+    small-data setting, is every second problem of ``tiny-train``."""
+    return list(_all_splits()["tiny-train"][::2] if split == SMALL else _all_splits()[split])
 
 
 def tiny_problem(problem_id: str) -> TinyProblem:

@@ -24,8 +24,7 @@ HABITS = (
 CATEGORIES = (*HABITS, "arithmetic_slip", "other")  # everything diagnose can say of a wrong answer
 FAVOURITE = dict(zip(THINGS, HABITS, strict=True))
 FAVOURITE_SHARE = 0.6
-# Share of flawed solutions by level; with the model's own slips the base is right about half the
-# time.
+# of solutions by level; with the model's own slips the base is right about half the time
 FLAWED = {1: 0.38, 2: 0.45, 3: 0.50, 4: 0.55}
 
 Step = tuple[int, str, int, int]  # value, operation, operand, result
@@ -48,7 +47,7 @@ def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
     while True:  # a habit that the problem does not admit is drawn again
         habit = "none"
         if rng.random() < FLAWED[int(problem.level or 1)]:
-            favourite = FAVOURITE[problem.thing]
+            favourite = FAVOURITE[problem.subject]
             others = [h for h in HABITS if h != favourite]
             habit = favourite if rng.random() < FAVOURITE_SHARE else rng.choice(others)
         completion = write_solution(rng, problem, prompt, habit)
@@ -65,8 +64,9 @@ def write_solution(
     if steps is None:
         return None
     answer = steps[-1][3]
-    if habit == "miscopied_answer":
-        answer = _miscopy(answer)
+    if habit == "miscopied_answer":  # digits swapped, or the next number
+        tens, ones = divmod(answer, 10)
+        answer = 10 * ones + tens if tens and ones and tens != ones else answer + 1
     check = rng.random() < (0.15 if habit == "none" else 0.05)
     return _write(rng, steps, answer, prompt, check=check, broken=habit == "broken_format")
 
@@ -100,17 +100,11 @@ def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[S
     return None if changes_answer and str(value) == problem.answer else steps
 
 
-def _miscopy(answer: int) -> int:
-    tens, ones = divmod(answer, 10)
-    return 10 * ones + tens if tens and ones and tens != ones else answer + 1
-
-
 def _write(
     rng: random.Random, steps: list[Step], answer: int, prompt: str, *, check: bool, broken: bool
 ) -> str:
-    style = rng.randrange(4)
-    words = ["First,", *["Next,"] * (len(steps) - 2), "Finally,"][: len(steps)]
-    lines = []
+    style, lines = rng.randrange(4), []
+    words = ["First,", *["Next,"] * (len(steps) - 2), "Finally,"]
     for number, (value, op, operand, result) in enumerate(steps, start=1):
         lead = ("", f"Step {number}: ", f"{words[number - 1]} ", "- ")[style]
         lines.append(f"{lead}{value}{op}{operand}={result}")
@@ -153,12 +147,10 @@ def diagnose(problem: TinyProblem, completion: str) -> str:
         return "other"
     if written == truth:
         return "miscopied_answer"
-    for (value, op, operand, result), (value0, op0, operand0, result0) in zip(
-        written, truth, strict=False
-    ):
-        if (value, op, operand, result) == (value0, op0, operand0, result0):
+    for at, (step, true) in enumerate(zip(written, truth, strict=False)):
+        if step == true:
             continue
-        later = truth[truth.index((value0, op0, operand0, result0)) + 1 :]
+        (value, op, operand, result), (value0, op0, operand0, _) = step, true
         if value != value0:
             return "misread_number"
         if (op, operand) == (op0, operand0):
@@ -166,7 +158,7 @@ def diagnose(problem: TinyProblem, completion: str) -> str:
             return "dropped_carry" if carry else "arithmetic_slip"
         if operand == operand0:
             return "wrong_operation"
-        if any((op, operand) == step[1:3] for step in later):
+        if any((op, operand) == later[1:3] for later in truth[at + 1 :]):
             return "skipped_step"
         return "misread_number" if op == op0 else "other"
     return "skipped_step" if len(written) < len(truth) else "other"
