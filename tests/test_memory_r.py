@@ -302,6 +302,18 @@ def test_warm_up_in_steps_is_silent_but_writes():
         assert pay(make(Explore, explore_empty=1.0), step, ("q0", "a0", RIGHT)) == [reward]
 
 
+@pytest.mark.parametrize("k", [1, 30])
+def test_a_memory_of_one_query_and_k_beyond_it(k):
+    stored, asked = ("a0", "a30", "a60"), ("a0", "a60", "a90")
+    # from the mean of what is stored a0 and a60 are equally far; of novelty only a90 has any
+    for kind, right, rewards in ((Exploit, RIGHT, (1, 1, 0)), (Explore, WRONG, (0, 0, 1))):
+        term = make(kind, k=k, explore_warmup=0, max_queries=1, window=1)
+        pay(term, 1, *(("q0", text, right) for text in stored))
+        found = pay(term, 2, *(("q40", text, right) for text in asked))
+        assert found == near(*rewards, tolerance=1e-4)
+        assert term.memory.keys == ["q40"]  # N = 1: the oldest is gone
+
+
 def test_blank_texts_are_never_stored_and_match_nothing():
     for order in ("read-then-write", "write-then-read"):
         term = make(Explore, explore_warmup=0, explore_empty=1.0, order=order)
