@@ -30,7 +30,6 @@ from paperlib.rl.train import train
 from paperlib.tasks.grading import grade
 from paperlib.tasks.tiny import MODEL_DIR
 
-NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -69,7 +68,6 @@ def weights_unchanged(folder, step):
 # -- loss, reward, feature, embedding, logits ----------------------------------------------------
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("cause", ["reward", "log-probability"])
 def test_an_update_without_a_finite_gradient_is_skipped_counted_and_explained(
     tmp_path, capsys, monkeypatch, cause
@@ -96,7 +94,6 @@ def test_an_update_without_a_finite_gradient_is_skipped_counted_and_explained(
     assert re.search(rf"rollout 2 \(problem \S+\) has {what}.*that is not", said)
 
 
-@NEEDS_TINY
 def test_a_run_that_only_skips_stops_as_configured(tmp_path):
     config = short(terms=(Lengths((0.0, 1.0, -1e100, 1e100)),), scale_rewards=False, max_steps=4,
                    max_skipped_steps=2)  # fmt: skip
@@ -151,7 +148,6 @@ def test_rewards_that_are_no_numbers_are_named(make, says):
     assert "expected (3,) numbers in a list, an array or a tensor" in str(error.value)
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("engine", ["ours", "trl"])
 @pytest.mark.parametrize("each", [1.7e308, 1e200])  # their sum overflows; its variance does
 def test_finite_rewards_whose_sum_is_not_are_named_with_their_terms(tmp_path, engine, each):
@@ -165,7 +161,6 @@ def test_finite_rewards_whose_sum_is_not_are_named_with_their_terms(tmp_path, en
             trl_engine.train(config, tmp_path, device="cpu", progress=False)
 
 
-@NEEDS_TINY
 def test_weights_that_diverge_are_named_with_step_and_completion(tmp_path, monkeypatch):
     real, calls = collect_module.sample_groups, []
 
@@ -207,7 +202,6 @@ def test_an_embedding_that_is_not_finite_is_named_and_never_remembered(bad):
 # -- nothing to learn from -----------------------------------------------------------------------
 
 
-@NEEDS_TINY
 def test_steps_that_teach_nothing_are_told_live_and_counted(tmp_path, capsys):
     """Every completion cut, and no group with spread; weights stay as they are."""
     steps = STALL_STEPS + 2
@@ -233,7 +227,6 @@ def test_a_stall_that_ends_and_comes_again_is_told_again(tmp_path, capsys):
     assert capsys.readouterr().out.count("every completion was cut") == 3
 
 
-@NEEDS_TINY
 def test_all_truncated_and_left_out_of_the_loss_with_both_memories(tmp_path):
     config = both_memories(max_completion_length=3, mask_truncated_completions=True, max_steps=3)
     train(config, tmp_path, device="cpu", progress=False)
@@ -242,7 +235,6 @@ def test_all_truncated_and_left_out_of_the_loss_with_both_memories(tmp_path):
     assert all(np.isfinite(list(row.values())).all() for row in rows)
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("ids", [[2], []])
 def test_a_model_that_ends_at_once_and_completions_of_nothing(tmp_path, monkeypatch, ids):
     def ends_at_once(model, prompt_ids, num_generations, **_):
@@ -267,7 +259,6 @@ def test_a_model_that_ends_at_once_and_completions_of_nothing(tmp_path, monkeypa
 # -- odd sizes -----------------------------------------------------------------------------------
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_a_completion_of_5_000_digits(preset):
     """More than Python turns into an int (4,300), in every place that a number is looked for."""

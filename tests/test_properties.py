@@ -236,6 +236,7 @@ def test_grading_never_raises_and_a_batch_is_its_single_verdicts(texts, gold):
         verdicts = grade_all(texts, [gold] * len(texts), mode)
         assert all(isinstance(verdict, bool) for verdict in verdicts)
         assert verdicts[0] == grade_all(texts[:1], [gold], mode)[0]
+    assert grade_all([], []) == []
     for text in texts:
         answer, span = extract_answer(text), find_answer(text)
         assert answer is None or isinstance(answer, str)

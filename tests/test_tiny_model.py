@@ -11,12 +11,10 @@ from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
 from paperlib.tasks.grading import grade
 from paperlib.tasks.prompts import build_prompt
-from paperlib.tasks.tiny import ENCODER_DIR, MODEL_DIR
+from paperlib.tasks.tiny import ENCODER_DIR
 from paperlib.tasks.tiny.build import solution_pair
 from paperlib.tasks.tiny.problems import LEVELS, draw_problem, tiny_split
 from paperlib.tasks.tiny.solutions import HABITS, diagnose, draw_solution, write_solution
-
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 
 
 @pytest.fixture(scope="module")
