@@ -20,7 +20,6 @@ from paperlib.tasks.tiny.solutions import (
     HABITS,
     diagnose,
     draw_solution,
-    without_carry,
     write_solution,
 )
 
@@ -90,13 +89,6 @@ def tags(reasoning: str, answer: str) -> str:
 )
 def test_diagnose_by_hand(completion, category):
     assert diagnose(PROBLEM, completion) == category
-
-
-def test_without_carry():
-    assert without_carry(17, "+", 15) == 22
-    assert without_carry(32, "-", 6) == 36
-    assert without_carry(12, "+", 15) is None  # nothing to carry
-    assert without_carry(17, "*", 5) is None
 
 
 @pytest.mark.parametrize("prompt", ["tags", "boxed"])
