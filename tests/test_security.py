@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollout_batches import rollouts
 from stub_api import api_error, running_stub
 from test_notebooks import make_notebook
 
@@ -25,7 +26,6 @@ from paperlib.errors import UserError
 from paperlib.experiments.notebooks import NotebookError, run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
-from paperlib.methods.rollouts import Rollouts
 from paperlib.report.cells import Cell, Column, Row, Table
 from paperlib.report.render import escape_latex
 from paperlib.report.render import to_markdown as to_markdown_table
@@ -41,9 +41,11 @@ KEY = "sk-ant-very-secret"
 # --- the code itself ------------------------------------------------------------------------
 
 # the pickles of experiments/workers.py go through a pipe from a parent to its own child
-ALLOWED = {("paperlib/experiments/workers.py", "pickle.load")}
-ALLOWED |= {("paperlib/experiments/workers.py", "pickle.loads")}
-ALLOWED |= {("paperlib/experiments/launch.py", "pickle.loads")}  # what the same user's grid wrote
+ALLOWED = {
+    ("paperlib/experiments/workers.py", "pickle.load"),
+    ("paperlib/experiments/workers.py", "pickle.loads"),
+    ("paperlib/experiments/launch.py", "pickle.loads"),  # what the same user's grid wrote
+}
 FORBIDDEN = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "pickle.load",
     "pickle.loads", "yaml.load", "yaml.unsafe_load", "joblib.load", "np.fromfile", "sp.sympify",
@@ -237,11 +239,8 @@ def test_figures_show_names_of_data_as_they_are(name):
 
 def test_ids_and_texts_are_never_file_names(tmp_path):
     evil = "../../evil; touch MARK $(touch MARK) \x00<b>"
-    batch = Rollouts(
-        step=1, num_generations=2, problem_ids=[evil] * 2, questions=[evil] * 2,
-        golds=[evil] * 2, completions=[evil] * 2, lengths=np.ones(2, dtype=int),
-        truncated=np.zeros(2, dtype=bool), accuracy=np.zeros(2), max_completion_length=9,
-    )
+    names = {name: [evil] * 2 for name in ("problem_ids", "questions", "golds")}
+    batch = rollouts([evil] * 2, **names)
     folder = tmp_path / "a" / "b" / "run"
     folder.mkdir(parents=True)
     write_rollouts(folder, batch, {"t": np.zeros(2)}, np.zeros(2), np.zeros(2))
