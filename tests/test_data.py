@@ -435,9 +435,7 @@ def test_real_sets_are_what_was_catalogued(real_data, name):
     assert ("kept: numinamath-tir-9312" in said) == (name == "numinamath-tir")
 
 
-def test_real_golds(real_data):
-    assert load_problems("minerva-oat")[0].answer == "9.6"  # ["9.6"] in the file
-    assert any("\u2028" in p.question for p in load_problems("gsm8k-train"))
+def test_real_golds_are_the_last_boxes_of_their_solutions(real_data):
     box = Source("", "", 0, "", "", answer="solution", gold="box")
     with open(data.origin(CATALOGUE["math500"])[0], encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]

@@ -1,4 +1,4 @@
-"""How the cost of a step grows with what it is made of, and the picture of it."""
+"""How the cost of a step grows with what it is made of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import HERE, exponent, timed
+from measure import exponent, timed
 from memories import terms_and_batches
 from rollout_batches import rollouts
 from sampling_bench import random_model
@@ -91,25 +91,4 @@ def growth(repeats: int) -> list[dict[str, Any]]:
         half = len(sizes) // 2
         rows.append({"against": against, "sizes": sizes, "seconds": seconds, "work": work,
                      "exponent": exponent(sizes[half:], seconds[half:])})
-    _draw(rows)
     return rows
-
-
-def _draw(rows: list[dict[str, Any]]) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    figure = Figure(figsize=(2.6 * len(rows), 2.8), layout="constrained")
-    for axes, row in zip(figure.subplots(1, len(rows)), rows, strict=True):
-        axes.loglog(row["sizes"], row["seconds"], "o-")
-        axes.set_title(f"exponent {row['exponent']:.2f}", fontsize=9)
-        axes.set_xlabel(row["against"].replace(", ", ",\n"), fontsize=9)
-        axes.set_xticks(row["sizes"], [f"{n:,}" if n < 10_000 else f"{n // 1000}k"
-                                       for n in row["sizes"]], fontsize=8)  # fmt: skip
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.tick_params(labelsize=8)
-    figure.supylabel("seconds", fontsize=9)
-    figure.savefig(HERE / "growth.png", dpi=110)

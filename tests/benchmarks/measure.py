@@ -128,7 +128,7 @@ def render(results: dict[str, Any]) -> str:
                     notes.append(f"- {row['work']}: {row['details']}")
     lines += ["", *notes, *skipped]
     if growth:
-        lines += ["", "## How cost grows", "", "![growth](growth.png)", "",
+        lines += ["", "## How cost grows", "",
                   "| against | from | to | seconds | exponent | the work's own |",
                   "|---|---|---|---|---|---|"]
         for row in growth:
