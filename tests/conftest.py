@@ -1,6 +1,7 @@
 """Settings for every test; set before anything heavy is imported."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,4 +27,16 @@ def one_thread():
     from paperlib.experiments.grid import fixed_threads
 
     with fixed_threads(1):
+        yield
+
+
+@pytest.fixture(scope="module")
+def real_data():
+    """The folder of the papers' data in PAPERLIB_DATA_DIR, or beside the repository."""
+    beside = Path(__file__).parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("PAPERLIB_DATA_DIR") or beside)
+    if not any((folder / f"gsm8k_train.jsonl{end}").is_file() for end in ("", ".gz")):
+        pytest.skip("real data: name a folder of JSONL in PAPERLIB_DATA_DIR")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAPERLIB_DATA_DIR", str(folder))
         yield

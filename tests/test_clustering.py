@@ -20,27 +20,19 @@ def on_circle(*angles):
     return np.array([[np.cos(a), np.sin(a)] for a in angles])
 
 
+def as_sets(labels):
+    return {frozenset(np.flatnonzero(labels == name).tolist()) for name in set(labels.tolist())}
+
+
 # growing gaps: each point leaves the group alone, so that it cannot fall into two
 TRIO = (0.0, 0.01, 0.03)
 FAR_TRIO = (1.5, 1.51, 1.53)
 
 
-def as_sets(labels):
-    return {frozenset(np.flatnonzero(labels == name).tolist()) for name in set(labels.tolist())}
-
-
-def test_two_groups_and_a_loner():
-    labels = hdbscan_labels(on_circle(*TRIO, *FAR_TRIO, 3.8))
-    assert as_sets(labels) == {frozenset({0, 1, 2}), frozenset({3, 4, 5}), frozenset({6})}
-    assert labels[6] == NOISE
-
-
 @pytest.mark.parametrize("settings", [PAPER, RELEASED, Meds(method="single")])
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_points_are_noise(n, settings):
-    assert hdbscan_labels(np.ones((n, 4))).tolist() == [NOISE] * n
     assert cluster(np.ones((n, 4)), settings).tolist() == [NOISE] * n
-    assert near_identical_groups(np.ones((n, 4))) == []
     expected = [0] * 4 if settings.method == "single" else [NOISE] * 2
     assert cluster(on_circle(0, 1, 2, 3)[: len(expected)], settings).tolist() == expected
 
@@ -55,12 +47,11 @@ def test_identical_points_are_one_cluster_under_paper_and_noise_under_released()
     assert cluster(with_a_loner, RELEASED).tolist() == [NOISE] * 21
 
 
-def test_near_identical_groups_are_connected_by_steps_up_to_the_tolerance():
+def test_near_identical_points_are_connected_by_steps_up_to_the_tolerance():
     points = np.array([[9.0], [0.0], [0.25], [0.5], [5.0], [0.76], [5.25]])
     groups = near_identical_groups(points, 0.25)  # 0.5 to 0.76 is too far; 0 to 0.5 goes by 0.25
     assert [g.tolist() for g in groups] == [[1, 2, 3], [4, 6]]
-    assert near_identical_groups(np.array([[0.0], [0.0051]])) == []
-    assert [g.tolist() for g in near_identical_groups(np.array([[0.0], [0.0049]]))] == [[0, 1]]
+    assert PAPER.near_identical == 5e-3
 
 
 def test_near_identical_groups_are_as_large_as_clusters_must_be():
@@ -126,29 +117,22 @@ def test_half_precision_zeros_and_a_loud_feature():
     assert as_sets(cluster(unit_rows(lengths * points), PAPER)) == expected
 
 
-def test_unit_rows_leave_zeros_and_nan_alone():
-    rows = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, np.nan]]))
-    np.testing.assert_array_equal(rows, [[0.6, 0.8], [0.0, 0.0], [np.nan, np.nan]])
+HISTORY = on_circle(0.1, 0.2, 0.3, 0.4)
 
 
-def test_vote_is_by_cosine():
-    new, labels = np.array([[2.0, 0.1]]), np.array([0, 1])
-    # the first point is the closer one, or has the larger product; the second has the direction
-    for history in ([[1.0, 1.0], [100.0, 0.0]], [[10.0, 10.0], [1.0, 0.0]]):
-        assert knn_vote(np.array(history), labels, new, k=1).tolist() == [1]
-
-
-def test_vote_of_three_takes_the_majority():
-    history = on_circle(0.1, 0.2, 0.3, 0.4)
-    labels = np.array([0, 1, 1, 0])
-    assert knn_vote(history, labels, on_circle(0.0, 0.5)).tolist() == [1, 1]
-    assert knn_vote(history, labels, on_circle(0.0, 0.5), k=1).tolist() == [0, 0]
-    assert knn_vote(history, labels, on_circle(0.0)[:0]).tolist() == []
-    assert knn_vote(on_circle(0.1), np.array([4]), on_circle(3.0)).item() == 4  # a short history
-
-
-@pytest.mark.parametrize(
-    ("labels", "winner"), [([2, 0, 1], 0), ([1, 0, NOISE], NOISE), ([2, 2, 0], 2)]
-)
-def test_tied_vote_goes_to_the_smallest_label(labels, winner):
-    assert knn_vote(on_circle(0.1, 0.2, 0.3), np.array(labels), on_circle(0.0)).item() == winner
+@pytest.mark.parametrize(("history", "labels", "new", "k", "winners"), [
+    (HISTORY, [0, 1, 1, 0], on_circle(0.0, 0.5), 3, [1, 1]),  # the majority
+    (HISTORY, [0, 1, 1, 0], on_circle(0.0, 0.5), 1, [0, 0]),
+    (HISTORY, [0, 1, 1, 0], on_circle(0.0)[:0], 3, []),
+    (on_circle(0.1), [4], on_circle(3.0), 3, [4]),  # a short history
+    # by cosine: the first point is the closer one, or has the larger product
+    ([[1.0, 1.0], [100.0, 0.0]], [0, 1], [[2.0, 0.1]], 1, [1]),
+    ([[10.0, 10.0], [1.0, 0.0]], [0, 1], [[2.0, 0.1]], 1, [1]),
+    # a tie goes to the smallest label
+    (HISTORY[:3], [2, 0, 1], on_circle(0.0), 3, [0]),
+    (HISTORY[:3], [1, 0, NOISE], on_circle(0.0), 3, [NOISE]),
+    (HISTORY[:3], [2, 2, 0], on_circle(0.0), 3, [2]),
+])  # fmt: skip
+def test_the_vote(history, labels, new, k, winners):
+    found = knn_vote(np.array(history), np.array(labels), np.array(new), k)
+    assert found.tolist() == winners

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import sys
 from dataclasses import replace
@@ -13,8 +12,8 @@ import pytest
 from huggingface_hub import constants
 
 from paperlib.__main__ import main
-from paperlib.environment import ROOT
 from paperlib.errors import UserError
+from paperlib.rl.collect import PromptStream
 from paperlib.tasks import data
 from paperlib.tasks.data import (
     FOLDER,
@@ -124,6 +123,17 @@ def test_counts_need_no_data(hub):
         problem_count("gsm8k:0-4")
 
 
+def test_the_stream_leaves_no_problem_out_and_resumes():
+    problems = [Problem(str(i), "q", "1") for i in range(5)]
+    stream = PromptStream(problems, [[i] for i in range(5)], seed=3)
+    drawn = [stream.next(2) for _ in range(5)]
+    flat = sum(drawn, [])
+    assert sorted(flat[:5]) == sorted(flat[5:]) == list(range(5))  # two whole epochs
+    again = PromptStream(problems, stream.prompt_ids, seed=3, drawn=4)
+    assert again.next(2) == drawn[2]
+    assert PromptStream(problems, stream.prompt_ids, seed=4).next(5) != flat[:5]
+
+
 # --- rows of files
 
 
@@ -225,12 +235,19 @@ def test_damaged_gzip_is_a_message(tmp_path, damage):
         load_problems(str(path))
 
 
-@pytest.mark.parametrize("line", ["[1]", '{"question": 3, "answer": 3}', "{", "\xff"])
-def test_malformed_line_is_named(tmp_path, line):
+@pytest.mark.parametrize(("text", "says"), [
+    *(('{"question": "q", "answer": 1}\n' + line, "line 2: not a problem")
+      for line in ("[1]", '{"question": 3, "answer": 3}', '{"answer": "1"}', "{", "\xff")),
+    ('{"question": "q"}\n{"question": "r", "answer": ""}', "2 rows with no gold answer: 1, 2"),
+    ("", "is empty"),
+])  # fmt: skip
+def test_a_malformed_file_is_named_with_its_lines(tmp_path, text, says):
     path = tmp_path / "n.jsonl"
-    path.write_bytes(b'{"question": "q", "answer": 1}\n' + line.encode("latin-1"))
-    with pytest.raises(UserError, match="line 2: not a problem"):
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=says):
         load_problems(str(path))
+    with pytest.raises(UserError, match="does not exist"):
+        load_problems(str(tmp_path / "nowhere.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -409,18 +426,8 @@ def test_catalogue_is_pinned():
 # --- the real data, where it is
 
 
-@pytest.fixture(scope="module")
-def real():
-    folder = Path(os.environ.get(FOLDER) or ROOT.parent / "shared" / "data")
-    if not folder.is_dir():
-        pytest.skip(f"no folder of real data: set {FOLDER}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(FOLDER, str(folder))
-        yield
-
-
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_real_sets_are_what_was_catalogued(real, name):
+def test_real_sets_are_what_was_catalogued(real_data, name):
     source, said = CATALOGUE[name], "\n".join(findings(name))
     assert len(load_problems(name)) == problem_count(name) == source.rows - source.empty
     assert "where the catalogue has" not in said and "than in the file" not in said
@@ -428,20 +435,11 @@ def test_real_sets_are_what_was_catalogued(real, name):
     assert ("kept: numinamath-tir-9312" in said) == (name == "numinamath-tir")
 
 
-def test_real_golds(real):
-    assert load_problems("minerva-oat")[0].answer == "9.6"  # ["9.6"] in the file
-    assert any("\u2028" in p.question for p in load_problems("gsm8k-train"))
+def test_real_golds_are_the_last_boxes_of_their_solutions(real_data):
     box = Source("", "", 0, "", "", answer="solution", gold="box")
     with open(data.origin(CATALOGUE["math500"])[0], encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     assert [to_problem("", row, box).answer for row in rows] == [r["answer"].strip() for r in rows]
-
-
-def test_real_levels_and_ids(real):
-    math = load_problems("math-3to5")
-    assert {p.level for p in math} == {3, 4, 5}
-    assert load_problems("gsm8k-test")[12].id == "gsm8k-test-12"
-    assert {p.level for p in load_problems("math-geometry")} == {1, 2, 3, 4, 5}
 
 
 @pytest.mark.parametrize(
@@ -452,7 +450,7 @@ def test_real_levels_and_ids(real):
         ("gsm8k-train:0-96", "gsm8k-train:96-160", "gsm8k-train-7294"),
     ],
 )
-def test_real_validation_is_held_out(real, train, held_out, first):
+def test_real_validation_is_held_out(real_data, train, held_out, first):
     kept, held = load_problems(train), load_problems(held_out)
     assert (len(kept), len(held)) == (problem_count(train), problem_count(held_out))
     asked = {normal_question(p.question) for p in kept}

@@ -3,45 +3,31 @@ wrong against the next different one."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
-from paperlib.environment import ROOT
+from paperlib.tasks.data import load_problems
 from paperlib.tasks.grading import gold_answer, grade_all, unreadable_golds
 
-FOLDER = Path(os.environ.get("PAPERLIB_DATA_DIR") or ROOT.parent / "shared" / "data")
+pytestmark = pytest.mark.usefixtures("real_data")
 SETS = ("gsm8k-test", "math500", "aime24", "amc23", "minerva", "olympiadbench")
 # Right for a reader too: the question of the first asks for x.
 EQUAL_NEIGHBOURS = {("5", "x=5")}
 
-needs_data = pytest.mark.skipif(
-    not (FOLDER / "math500.jsonl").is_file(),
-    reason="real data: name a folder of JSONL in PAPERLIB_DATA_DIR",
-)
+
+def golds(name):
+    return [problem.answer for problem in load_problems(name)]
 
 
-@pytest.fixture()
-def golds(monkeypatch):
-    from paperlib.tasks.data import load_problems
-
-    monkeypatch.setenv("PAPERLIB_DATA_DIR", str(FOLDER))
-    return lambda name: [problem.answer for problem in load_problems(name)]
-
-
-@needs_data
 @pytest.mark.parametrize("name", SETS)
-def test_every_gold_is_right_in_its_own_box(golds, name):
+def test_every_gold_is_right_in_its_own_box(name):
     answers = golds(name)
     verdicts = grade_all([f"So \\boxed{{{gold}}}." for gold in answers], answers)
     assert [gold for gold, right in zip(answers, verdicts, strict=True) if not right] == []
 
 
-@needs_data
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SETS)
-def test_every_gold_is_wrong_against_the_next_different_one(golds, name):
+def test_every_gold_is_wrong_against_the_next_different_one(name):
     answers = golds(name)
     normal = [gold_answer(gold) for gold in answers]
     following = [
@@ -53,9 +39,8 @@ def test_every_gold_is_wrong_against_the_next_different_one(golds, name):
     assert {(a, b) for a, b, right in pairs if right} <= EQUAL_NEIGHBOURS
 
 
-@needs_data
 @pytest.mark.slow
-def test_golds_rewritten_without_spaces_and_with_other_fractions_stay_right(golds):
+def test_golds_rewritten_without_spaces_and_with_other_fractions_stay_right():
     """Not the same text any more: normal forms and symbolic mathematics have to see it."""
     answers = [gold for name in ("math500", "olympiadbench") for gold in golds(name)]
     rewritten = [
@@ -67,9 +52,8 @@ def test_golds_rewritten_without_spaces_and_with_other_fractions_stay_right(gold
     assert len(wrong) <= 0.005 * len(answers), wrong
 
 
-@needs_data
 @pytest.mark.slow
-def test_golds_that_only_their_own_text_equals_are_few(golds):
+def test_golds_that_only_their_own_text_equals_are_few():
     counts = {name: len(unreadable_golds(golds(name))) for name in SETS}
     assert counts == {"gsm8k-test": 0, "math500": 0, "aime24": 0, "amc23": 0, "minerva": 10,
                       "olympiadbench": 2}  # fmt: skip

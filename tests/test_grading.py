@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
@@ -10,15 +9,13 @@ import time
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.tasks.grading import extract_answer, find_answer, gold_answer, grade, grade_all
+from paperlib.tasks.grading import extract_answer, find_answer, gold_answer, grade
 
 
 @pytest.mark.parametrize("gold, completion, right", [
     # the gold is trusted and may be bare LaTeX
     (r"\dfrac{9}{11}", r"So the ratio is \boxed{\dfrac{9}{11}}.", True),
     (r"\dfrac{9}{11}", r"\boxed{\dfrac{9}{13}}", False),
-    ("(3,-2)", r"\boxed{(3,-2)}", True),
-    (r"\text{Tuesday}", r"\boxed{\text{Tuesday}}", True),
     # the last box wins; boxes in a row are one list
     ("17", r"We get \boxed{12}. Wait, that is off; it is \boxed{17}.", True),
     ("12", r"We get \boxed{12}. Wait, that is off; it is \boxed{17}.", False),
@@ -70,14 +67,12 @@ from paperlib.tasks.grading import extract_answer, find_answer, gold_answer, gra
     (r"\boxed{3} and \boxed{5}", r"\boxed{5, 3}", True),
     ("", r"\boxed{}", False), (" ", "<answer> </answer>", False),
     (r"\boxed{}", r"\boxed{1}", False),
-    # words, dots, e-notation, choices
-    ("Leon", r"The winner is \boxed{Noel}", False),
-    (r"\text{Leon}", r"\boxed{Leon}", True),
-    ("75", r"\boxed{75.}", True),
-    ("4200000", r"\boxed{4.2e6}", True),
-    (r"\emptyset", r"\boxed{\varnothing}", True),
-    (r"\text{(D) }12", r"\boxed{D}", True),
-    (r"\text{(D) }12", r"\boxed{12}", True),
+    # how numbers and words may be written: answers.tsv; the same in a section
+    ("4200000", r"\boxed{4.2e6}", True), ("100000", "<answer>1e5</answer>", True),
+    ("1217", "<answer>12,17</answer>", False), ("29", "<answer>$29.</answer>", True),
+    ("3", "<answer>-3</answer>", False), ("Two", "<answer>two</answer>", True),
+    ("x+1", "<answer>x + 1</answer>", True), ("inf ", "<answer>inf</answer>", True),
+    (r"\text{(D) }12", r"\boxed{D}", True), (r"\text{(D) }12", r"\boxed{12}", True),
     (r"\text{(D) }12", r"\boxed{E}", False),
     # golds of GSM8K
     ("3*4=<<3*4=12>>12\n#### 1,250", r"\boxed{1250}", True),
@@ -122,8 +117,7 @@ def test_spans_point_at_the_answer():
     text = r"<think>\boxed{1}</think> so $\boxed{ \frac{1}{2} }$ or \boxed{3}"
     start, end = find_answer(text)
     assert text[start:end] == "3" and extract_answer(text) == r"\frac{1}{2}, 3"
-    text = "<answer> 12 </answer>"
-    assert find_answer(text) == (9, 11)
+    assert find_answer("<answer> 12 </answer>") == (9, 11)
     assert gold_answer(r"so $\boxed{5}$") == "5" and gold_answer("a #### 1,250") == "1,250"
 
 
@@ -157,14 +151,6 @@ def test_answers_are_never_run(tmp_path, monkeypatch):
         assert not grade(f"\\boxed{{{code}}}", r"2\pi")
         assert not grade(f"<answer>{code}</answer>", "7", "extractive")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_batch_is_its_single_verdicts():
-    completions = [r"\boxed{2}", "<answer>x+x</answer>", "none", r"\boxed{\sin^2 t+\cos^2 t}"]
-    golds = ["2", "2x", "3", "1"]
-    assert grade_all(completions, golds) == [True, True, False, True]
-    assert json.dumps(grade_all(completions, golds)) == "[true, true, false, true]"
-    assert grade_all([], []) == []
 
 
 @pytest.mark.parametrize("mode", ["math", "extractive"])

@@ -16,10 +16,6 @@ from paperlib.methods.memory_r import (
     Exploit,
     Explore,
     MemoryR,
-    exploit_distance,
-    explore_novelty,
-    failed,
-    succeeded,
     windowed_minmax,
 )
 from paperlib.methods.rollouts import call_term
@@ -116,15 +112,8 @@ def test_released_traces(trace):
                 noise_rows += 1
             else:
                 assert got[i] == pytest.approx(expected, abs=1e-5)
+        assert max(exploit.window_values.size, explore.window_values.size) <= params["window"]
     assert noise_rows == NOISE_ROWS[trace["name"]]
-
-
-def test_consequence_3_the_first_correct_rollout_gets_exploit_exactly_one():
-    vector = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0).tolist()
-    encoder = Lookup({"q": vector, "r": vector[::-1], "s": vector})
-    settings = {"preset": MemoryR.released, "success_test": "accuracy"}
-    rows = [("q", "s", WRONG), ("q", "r", RIGHT)]
-    assert pay(make(Exploit, encoder, **settings), 1, *rows) == [0.0, 1.0]
 
 
 # Presets
@@ -172,12 +161,11 @@ def test_wrong_settings_are_refused(changes, message):
 
 
 def test_eq_2_a_success_is_above_tau_a_failure_is_not():
-    outcome = np.array([0.0, 0.5, 0.6, 1.0])
-    assert succeeded(outcome, 0.5).tolist() == [False, False, True, True]
-    assert failed(outcome, 0.5).tolist() == [True, True, False, False]
     rows = [("q0", "a0", RIGHT), ("q90", "a0", WRONG)]
     for kind, changes, keys in [
-        (Exploit, {"tau_success": 1.0}, []), (Exploit, {"tau_success": -0.1}, ["q0", "q90"]),
+        (Exploit, {}, ["q0"]), (Explore, {}, ["q90"]), (Exploit, {"tau_success": 1.0}, []),
+        (Exploit, {"tau_success": 0.0}, ["q0"]), (Explore, {"tau_failure": 0.0}, ["q90"]),
+        (Exploit, {"tau_success": -0.1}, ["q0", "q90"]),
         (Explore, {"tau_failure": -0.1}, []), (Explore, {"tau_failure": 1.0}, ["q0", "q90"]),
     ]:
         term = make(kind, **changes)
@@ -195,9 +183,6 @@ def test_eq_3_reads_the_k_nearest_questions():
 
 
 def test_eq_4_distance_to_the_centroid():
-    responses = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
-    centroid = torch.tensor([0.0, 0.0], dtype=torch.float64)
-    assert exploit_distance(responses, centroid).tolist() == [5.0, 0.0]
     term = make(Exploit)
     pay(term, 1, ("q0", "d2", RIGHT), ("q0", "d4", RIGHT))
     assert pay(term, 2, ("q0", "d3", RIGHT), ("q0", "d4", WRONG), ("q0", "d7", WRONG)) == near(
@@ -206,37 +191,18 @@ def test_eq_4_distance_to_the_centroid():
 
 
 def test_eq_5_one_less_the_largest_cosine():
-    assert explore_novelty(torch.tensor([1.0, 0.25, -1.0])).tolist() == [0.0, 0.75, 2.0]
     term = make(Explore, explore_warmup=0)
-    pay(term, 1, ("q0", "a0", WRONG), ("q0", "a90", WRONG), ("q180", "a270", WRONG))
-    rewards = pay(term, 2, ("q0", "a0", RIGHT), ("q0", "a30", RIGHT), ("q0", "a180", WRONG))
-    assert term.window_values.tolist() == near(0.0, 1 - np.cos(np.radians(30)), 1.0)
-    assert rewards == near(0.0, 1 - np.cos(np.radians(30)), 1.0)
+    pay(term, 1, ("q0", "d3", WRONG), ("q0", "a90", WRONG), ("q180", "a270", WRONG))
+    asking = [("q0", text, RIGHT) for text in ("a0", "a30", "a180", "d7")]  # d3, d7: a long a0
+    novelty = near(0.0, 1 - np.cos(np.radians(30)), 1.0, 0.0)
+    assert pay(term, 2, *asking) == novelty == term.window_values.tolist()
 
 
-def test_eq_6_over_steps_and_over_samples():
+def test_eq_6_over_steps():
     values, steps = np.array([1.0, 3.0, 2.0, 5.0, 4.0]), np.array([1, 1, 2, 3, 3])
     scaled = windowed_minmax(values, steps, window=2, unit="steps", epsilon=1.0)
     # windows 1..3, 1..3, 1..3, 2..5, 2..5; the spread grows by epsilon
     assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
-    scaled = windowed_minmax(values, steps, window=3, unit="samples", epsilon=1.0)
-    # windows 1 | 1 3 | 1 3 2 | 3 2 5 | 2 5 4
-    assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
-    scaled = windowed_minmax(values, steps, window=2, unit="samples", epsilon=1e-8)
-    assert scaled.tolist() == near(0.0, 1.0, 0.0, 1.0, 0.0)
-
-
-def test_eq_6_without_epsilon_says_what_a_tie_is():
-    values = np.array([2.0, 2.0, 3.0])
-    settings = {"steps": [1, 2, 3], "window": 2, "unit": "samples"}
-    scaled = windowed_minmax(values, **settings, epsilon=None, at_tie=values * 10)
-    assert scaled.tolist() == [20.0, 20.0, 1.0]
-    assert windowed_minmax(values, **settings, epsilon=1e-8, at_tie=9).tolist() == near(0, 0, 1)
-    for start in (1, 2, 3):  # only the last ones, as the terms ask
-        for ways in ({"epsilon": 1e-8}, {"epsilon": None, "at_tie": values * 10}):
-            whole = windowed_minmax(values, **settings, **ways)
-            assert (windowed_minmax(values, **settings, **ways, start=start) == whole[start:]).all()
-    assert windowed_minmax([], [], window=2, unit="steps", epsilon=None).shape == (0,)
 
 
 def test_eq_7_betas():
@@ -265,24 +231,6 @@ def test_order_paper_reads_the_whole_batch_before_it_writes():
     assert term.window_values.tolist() == near(6, 7, 4)
 
 
-def test_order_released_writes_each_rollout_before_it_reads():
-    term = make(Exploit, order="write-then-read")
-    pay(term, 1, ("q0", "d5", WRONG), ("q0", "d2", RIGHT), ("q0", "d5", WRONG), ("q0", "d8", RIGHT))
-    assert term.window_values.tolist() == near(0, 3, 3)  # the first found nothing; then 2, 2, 5
-    term, asking = make(Exploit, order="write-then-read"), ("q0", "d0", WRONG)
-    pay(term, 1, ("q180", "d9", RIGHT), asking, ("q0", "d4", RIGHT), asking)
-    assert term.window_values.tolist() == near(0, 9, 0, 4)  # searched again as q0 comes in
-
-
-@pytest.mark.parametrize(("stored_text", "meets"), [("response", 6.0), ("reasoning", 1.0)])
-def test_stored_text(stored_text, meets):
-    whole = "noise <reasoning>d0</reasoning> <reasoning>\nd1\n</reasoning> d9"
-    term = make(Exploit, Lookup(TOY.vectors | {whole: [6.0, 0.0]}), stored_text=stored_text)
-    pay(term, 1, ("q0", whole, RIGHT), ("q90", "d3", RIGHT))  # without a tag both store all
-    pay(term, 2, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
-    assert term.window_values.tolist() == near(meets, 3)
-
-
 @pytest.mark.parametrize(("query_key", "questions"), [("text", 2), ("embedding", 1)])
 def test_query_key(query_key, questions):
     term = make(Exploit, query_key=query_key)
@@ -300,14 +248,6 @@ def test_query_metric(query_metric, meets):
     assert term.window_values.tolist() == near(meets)
 
 
-@pytest.mark.parametrize(("test", "keys"), [("accuracy", ["q10"]), ("string", ["q0"])])
-def test_success_test(test, keys):
-    same, other = "<answer> 7 </answer>", "<answer>7.0</answer>"
-    term = make(Exploit, Lookup(TOY.vectors | {same: [1, 0], other: [0, 1]}), success_test=test)
-    pay(term, 1, ("q0", same, WRONG), ("q10", other, RIGHT))
-    assert term.memory.keys == keys
-
-
 def test_the_window_keeps_what_later_values_are_scaled_with():
     term = make(Exploit, window=2)
     pay(term, 1, ("q0", "d0", RIGHT))
@@ -316,11 +256,6 @@ def test_the_window_keeps_what_later_values_are_scaled_with():
     assert pay(term, 4, ("q0", "d4", WRONG), ("q0", "d5", WRONG)) == near(1 / 3, 0)  # 2, 4, 5
     assert pay(term, 6, ("q0", "d7", WRONG)) == near(0)  # alone: step 5 had no batch
     assert term.window_values.tolist() == [7] and term.window_steps.tolist() == [6]
-    term = make(Exploit, window=2, window_unit="samples")
-    pay(term, 1, ("q0", "d0", RIGHT))
-    assert pay(term, 2, ("q0", "d1", WRONG), ("q0", "d3", WRONG)) == near(0, 0)  # 1 | 1 3
-    assert pay(term, 9, ("q0", "d2", WRONG), ("q0", "d4", WRONG)) == near(1, 0)  # 3 2 | 2 4
-    assert term.window_values.tolist() == [2, 4]
 
 
 def test_no_epsilon_at_a_tie_exploit_is_one_less_its_distance_and_explore_zero():
@@ -362,37 +297,16 @@ def test_warm_up_in_steps_is_silent_but_writes():
         assert pay(make(Explore, explore_empty=1.0), step, ("q0", "a0", RIGHT)) == [reward]
 
 
-def test_warm_up_in_distinct_questions_held():
-    settings = {"explore_warmup": 2, "explore_warmup_unit": "queries"}
-    term = make(Explore, order="write-then-read", **settings)
-    rows = [("q0", "a0", WRONG), ("q0", "a180", RIGHT), ("q0", "a30", WRONG), ("q90", "a90", WRONG)]
-    pay(term, 1, *rows, ("q0", "a180", RIGHT))
-    assert term.window_values.tolist() == near(0.0, 1 + np.cos(np.radians(30)))  # the last two
-    term = make(Explore, **settings)
-    pay(term, 1, *rows)
-    assert term.window_values.size == 0  # read before the second question was written
-    pay(term, 2, ("q0", "a180", RIGHT))
-    assert len(term.window_values) == 1
-
-
-def test_at_most_n_questions_and_l_responses():
-    term = make(Exploit, max_queries=2, max_responses=2)
-    pay(term, 1, ("q0", "d1", RIGHT), ("q0", "d3", RIGHT), ("q0", "d5", RIGHT))
-    pay(term, 2, ("q0", "d0", WRONG))
-    assert term.window_values[-1] == 4  # d3 and d5
-    pay(term, 3, ("q90", "d9", RIGHT), ("q180", "d9", RIGHT))
-    assert sorted(term.memory.keys) == ["q180", "q90"]
-    pay(term, 4, ("q0", "d0", WRONG))
-    assert term.window_values[-1] == 9
-
-
-@pytest.mark.parametrize("first_only", [False, True])
-def test_file_under_first_prompt(first_only):
-    term = make(Exploit, file_under_first_prompt=first_only)
-    pay(term, 1, ("q0", "d1", RIGHT), ("q90", "d5", RIGHT))
-    assert term.memory.keys == (["q0"] if first_only else ["q0", "q90"])
-    pay(term, 2, ("q0", "d0", WRONG), ("q90", "d0", WRONG))
-    assert term.window_values.tolist() == ([3, 3] if first_only else [1, 5])
+@pytest.mark.parametrize("k", [1, 30])
+def test_a_memory_of_one_query_and_k_beyond_it(k):
+    stored, asked = ("a0", "a30", "a60"), ("a0", "a60", "a90")
+    # from the mean of what is stored a0 and a60 are equally far; of novelty only a90 has any
+    for kind, right, rewards in ((Exploit, RIGHT, (1, 1, 0)), (Explore, WRONG, (0, 0, 1))):
+        term = make(kind, k=k, explore_warmup=0, max_queries=1, window=1)
+        pay(term, 1, *(("q0", text, right) for text in stored))
+        found = pay(term, 2, *(("q40", text, right) for text in asked))
+        assert found == near(*rewards, tolerance=1e-4)
+        assert term.memory.keys == ["q40"]  # N = 1: the oldest is gone
 
 
 def test_blank_texts_are_never_stored_and_match_nothing():

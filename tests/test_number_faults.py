@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -13,15 +12,15 @@ import pandas as pd
 import pytest
 import torch
 from fault_world import both_memories
+from rollout_batches import rollouts
 from safetensors.torch import load_file
 
 from paperlib.errors import UserError
 from paperlib.experiments.recipes import recipe
 from paperlib.files import read_json, read_jsonl
-from paperlib.methods.embeddings import TextEncoder
 from paperlib.methods.meds import ClusterPenalty
-from paperlib.methods.memory_r import Exploit, Explore, MemoryR
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.memory_r import Explore, MemoryR
+from paperlib.methods.rollouts import call_term
 from paperlib.rl import collect as collect_module
 from paperlib.rl import trl_engine
 from paperlib.rl import update as update_module
@@ -31,7 +30,6 @@ from paperlib.rl.train import train
 from paperlib.tasks.grading import grade
 from paperlib.tasks.tiny import MODEL_DIR
 
-NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -55,18 +53,13 @@ class Lengths:
         return np.resize(self.table, len(rollouts))
 
 
-def rollouts(completions, step=1, **changes):
-    n = len(completions)
-    values = dict(
-        step=step, num_generations=n, problem_ids=[f"p{i}" for i in range(n)],
-        questions=["What is 1 + 1?"] * n, golds=["2"] * n, completions=list(completions),
-        lengths=np.full(n, 5), truncated=np.zeros(n, dtype=bool), accuracy=np.zeros(n),
-        max_completion_length=80, layer_logits=np.ones((n, 8), dtype=np.float32),
-    )  # fmt: skip
-    return Rollouts(**{**values, **changes})
+def features(texts, **changes):
+    """Rollouts of as many problems as texts, with eight layer logits each."""
+    names, ones = [f"p{i}" for i in range(len(texts))], np.ones((len(texts), 8), dtype=np.float32)
+    return rollouts(texts, **{"problem_ids": names, "layer_logits": ones, **changes})
 
 
-def same_weights(folder, step):
+def weights_unchanged(folder, step):
     after = load_file(folder / "checkpoints" / f"{step:06d}" / "model.safetensors")
     before = load_file(MODEL_DIR / "model.safetensors")
     return all(torch.equal(after[key], before[key]) for key in before)
@@ -75,7 +68,6 @@ def same_weights(folder, step):
 # -- loss, reward, feature, embedding, logits ----------------------------------------------------
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("cause", ["reward", "log-probability"])
 def test_an_update_without_a_finite_gradient_is_skipped_counted_and_explained(
     tmp_path, capsys, monkeypatch, cause
@@ -95,14 +87,13 @@ def test_an_update_without_a_finite_gradient_is_skipped_counted_and_explained(
     train(config, tmp_path / "run", device="cpu", progress=False)
     (row,) = read_jsonl(tmp_path / "run" / "metrics.jsonl")
     assert (row["updates"], row["skipped_updates"]) == (0, 1)
-    assert same_weights(tmp_path / "run", 1)
+    assert weights_unchanged(tmp_path / "run", 1)
     said = capsys.readouterr().out
     assert said.startswith("run: step 1: an update was skipped, its loss or gradient was not fin")
     what = "an advantage" if cause == "reward" else "a log-probability"
     assert re.search(rf"rollout 2 \(problem \S+\) has {what}.*that is not", said)
 
 
-@NEEDS_TINY
 def test_a_run_that_only_skips_stops_as_configured(tmp_path):
     config = short(terms=(Lengths((0.0, 1.0, -1e100, 1e100)),), scale_rewards=False, max_steps=4,
                    max_skipped_steps=2)  # fmt: skip
@@ -157,7 +148,6 @@ def test_rewards_that_are_no_numbers_are_named(make, says):
     assert "expected (3,) numbers in a list, an array or a tensor" in str(error.value)
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("engine", ["ours", "trl"])
 @pytest.mark.parametrize("each", [1.7e308, 1e200])  # their sum overflows; its variance does
 def test_finite_rewards_whose_sum_is_not_are_named_with_their_terms(tmp_path, engine, each):
@@ -171,7 +161,6 @@ def test_finite_rewards_whose_sum_is_not_are_named_with_their_terms(tmp_path, en
             trl_engine.train(config, tmp_path, device="cpu", progress=False)
 
 
-@NEEDS_TINY
 def test_weights_that_diverge_are_named_with_step_and_completion(tmp_path, monkeypatch):
     real, calls = collect_module.sample_groups, []
 
@@ -192,7 +181,7 @@ def test_a_feature_that_is_not_finite_is_named_with_step_and_rollout():
     logits = np.ones((3, 8), dtype=np.float32)
     logits[1, 6] = np.inf
     with pytest.raises(UserError, match="'cluster_penalty' at step 7: .*the first is rollout 1"):
-        call_term(ClusterPenalty(), rollouts("abc", step=7, layer_logits=logits))
+        call_term(ClusterPenalty(), features("abc", step=7, layer_logits=logits))
 
 
 @pytest.mark.parametrize("bad", ["question", "response"])
@@ -206,14 +195,13 @@ def test_an_embedding_that_is_not_finite_is_named_and_never_remembered(bad):
     term = Explore(MemoryR.paper())  # in its warm-up it only writes
     term.encoder = Encoder()
     with pytest.raises(UserError, match="'explore' at step 7: .*is rollout 1, problem p1"):
-        call_term(term, rollouts("abc", step=7))
+        call_term(term, features("abc", step=7))
     assert term.memory is None
 
 
 # -- nothing to learn from -----------------------------------------------------------------------
 
 
-@NEEDS_TINY
 def test_steps_that_teach_nothing_are_told_live_and_counted(tmp_path, capsys):
     """Every completion cut, and no group with spread; weights stay as they are."""
     steps = STALL_STEPS + 2
@@ -228,7 +216,7 @@ def test_steps_that_teach_nothing_are_told_live_and_counted(tmp_path, capsys):
         f"run: no group had spread in its rewards {where}; such steps teach nothing",
         f"run: every completion was cut at max_completion_length {where}; such steps teach nothing",
     ]
-    assert same_weights(tmp_path / "run", steps)
+    assert weights_unchanged(tmp_path / "run", steps)
 
 
 def test_a_stall_that_ends_and_comes_again_is_told_again(tmp_path, capsys):
@@ -239,7 +227,6 @@ def test_a_stall_that_ends_and_comes_again_is_told_again(tmp_path, capsys):
     assert capsys.readouterr().out.count("every completion was cut") == 3
 
 
-@NEEDS_TINY
 def test_all_truncated_and_left_out_of_the_loss_with_both_memories(tmp_path):
     config = both_memories(max_completion_length=3, mask_truncated_completions=True, max_steps=3)
     train(config, tmp_path, device="cpu", progress=False)
@@ -248,7 +235,6 @@ def test_all_truncated_and_left_out_of_the_loss_with_both_memories(tmp_path):
     assert all(np.isfinite(list(row.values())).all() for row in rows)
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("ids", [[2], []])
 def test_a_model_that_ends_at_once_and_completions_of_nothing(tmp_path, monkeypatch, ids):
     def ends_at_once(model, prompt_ids, num_generations, **_):
@@ -273,7 +259,6 @@ def test_a_model_that_ends_at_once_and_completions_of_nothing(tmp_path, monkeypa
 # -- odd sizes -----------------------------------------------------------------------------------
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_a_completion_of_5_000_digits(preset):
     """More than Python turns into an int (4,300), in every place that a number is looked for."""
@@ -281,7 +266,7 @@ def test_a_completion_of_5_000_digits(preset):
     texts = [digits, f"<answer>{digits}</answer>", f"\\boxed{{{digits}}}",
              f"<reasoning>\n{digits}\n</reasoning>\n<answer>\n{digits}\n</answer>"]  # fmt: skip
     began = time.process_time()
-    batch = rollouts(texts, golds=[digits] * 4, lengths=np.full(4, 5000),
+    batch = features(texts, golds=[digits] * 4, lengths=np.full(4, 5000),
                      accuracy=np.array([grade(text, digits) for text in texts]))  # fmt: skip
     assert batch.accuracy[1:].all()  # equal text is equal, whatever its length
     for other in ("2", digits[:-1] + "8", digits + ".5", f"1/{digits}", f"{digits}x"):
@@ -291,37 +276,3 @@ def test_a_completion_of_5_000_digits(preset):
     for term in terms:
         assert np.isfinite(call_term(term, batch)).all(), term.name
     assert time.process_time() - began < 8
-
-
-class Angles:
-    """An encoder of texts that are angles in degrees."""
-
-    def encode(self, texts):
-        radians = torch.deg2rad(torch.tensor([float(text) for text in texts]))
-        return torch.stack([radians.cos(), radians.sin()], 1)
-
-
-@pytest.mark.parametrize("kind", [Exploit, Explore])
-def test_a_memory_with_one_query_and_k_beyond_it(kind):
-    values = []
-    for k in (1, 30):
-        term = kind(MemoryR.paper(k=k, explore_warmup=0, max_queries=1, window=1))
-        term.encoder = Angles()
-        right = np.full(3, float(kind is Exploit))
-        first = rollouts(["0", "30", "60"], questions=["0"] * 3, accuracy=right)
-        call_term(term, first)
-        assert len(term.memory) == 1
-        second = rollouts(["0", "60", "90"], 2, questions=["40"] * 3, accuracy=right)
-        values.append(call_term(term, second).tolist())
-        assert len(term.memory) == 1 and term.memory.keys == ["40"]  # N = 1: the oldest is gone
-    assert values[0] == values[1]
-    if kind is Explore:  # novelty 0, 0, 1 - cos 30 degrees, min-max normalised
-        assert values[0] == pytest.approx([0, 0, 1], abs=1e-4)
-    else:  # distance to the mean of 0, 30 and 60 degrees: 60 and 0 are equally far, 90 furthest
-        assert values[0] == pytest.approx([1, 1, 0], abs=1e-4)
-
-
-def test_no_texts_have_no_embedding():
-    encoder = TextEncoder("none")
-    encoder.__dict__["model"] = SimpleNamespace(get_embedding_dimension=lambda: 4)
-    assert encoder.encode([]).shape == (0, 4)

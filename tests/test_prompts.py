@@ -28,37 +28,25 @@ def prompt_text(template, prompt="boxed", question="1 + 1?", *, adds_bos=False):
 # --- system prompts -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("prompt", ["tags", "think", "boxed"])
-def test_system_prompt_and_bare_question_go_through_the_template(prompt):
-    system = SYSTEM_PROMPTS[prompt]
-    assert prompt_text(TURNS, prompt) == f"[system]{system}[user]1 + 1?[assistant]"
-
-
-def test_one_shot_is_a_worked_pair_before_the_question():
+@pytest.mark.parametrize(("template", "heads_the_question"), [
+    (TURNS, False), (REFUSES_SYSTEM + TURNS, True), (DROPS_SYSTEM, True),
+])  # fmt: skip
+def test_system_prompt_example_and_bare_question_go_through_the_template(
+    template, heads_the_question
+):
     asked, response = worked_example("1 + 1?")
-    assert prompt_text(TURNS, "tags-oneshot") == (
-        f"[system]{SYSTEM_PROMPTS['tags']}[user]{asked}[assistant]{response}"
-        "[user]1 + 1?[assistant]"
-    )
+    example = f"{asked}[assistant]{response}[user]"
+    for prompt in ("tags", "think", "boxed", "tags-oneshot"):
+        system = SYSTEM_PROMPTS[prompt.removesuffix("-oneshot")]
+        head = f"[user]{system}\n\n" if heads_the_question else f"[system]{system}[user]"
+        shot = example if prompt == "tags-oneshot" else ""
+        assert prompt_text(template, prompt) == f"{head}{shot}1 + 1?[assistant]"
 
 
-@pytest.mark.parametrize("template", [REFUSES_SYSTEM + TURNS, DROPS_SYSTEM])
-def test_without_a_system_role_its_text_heads_the_first_user_turn(template):
-    system = SYSTEM_PROMPTS["tags"]
-    assert prompt_text(template, "tags") == f"[user]{system}\n\n1 + 1?[assistant]"
-    asked, response = worked_example("1 + 1?")
-    assert prompt_text(template, "tags-oneshot") == (
-        f"[user]{system}\n\n{asked}[assistant]{response}[user]1 + 1?[assistant]"
-    )
-
-
-def test_templates_are_taken_as_they_are():
-    # Qwen3's switch stays at the template's own default
+def test_templates_keep_their_own_defaults_and_no_date_enters():
+    # Qwen3's switch
     thinks = TURNS + "{% if enable_thinking is false %}<think></think>{% endif %}"
     assert prompt_text(thinks) == prompt_text(TURNS)
-
-
-def test_the_date_never_enters_a_prompt():
     dated = "{% if date_string is not defined %}{% set date_string = strftime_now('%d %b %Y') %}"
     dated += "{% endif %}Today: {{ date_string }}" + TURNS  # Llama 3
     assert prompt_text(dated).startswith("Today: 26 Jul 2024[system]")
@@ -86,7 +74,6 @@ def test_exactly_one_bos_where_the_template_writes_it(template, adds_bos):
 
 
 def test_bos_where_the_template_writes_none_is_the_tokenizers_to_decide():
-    assert prompt_text(TURNS, adds_bos=True) == "<s>" + prompt_text(TURNS, adds_bos=False)
     tokenizer = byte_tokenizer(TURNS, adds_bos=False)
     tokenizer.bos_token = None  # Qwen
     assert tokenizer.decode(build_prompt(tokenizer, "1 + 1?", "boxed")).startswith("[system]")

@@ -1,5 +1,6 @@
 """What must hold of any input: advantages, losses, pass@k, memories, grading, config names."""
 
+import copy
 import io
 import itertools
 import json
@@ -15,6 +16,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from rollout_batches import rollouts
 
 from paperlib.evaluation.passk import pass_at_k
 from paperlib.experiments.recipes import METHODS, recipe
@@ -22,10 +24,9 @@ from paperlib.files import short_hash
 from paperlib.methods.baselines import Correctness
 from paperlib.methods.episodic_memory import EpisodicMemory
 from paperlib.methods.meds import ClusterPenalty, Meds
-from paperlib.methods.rollouts import Rollouts
 from paperlib.rl.config import RunConfig
 from paperlib.rl.objective import group_advantages, groups_without_spread, policy_loss
-from paperlib.tasks.grading import MODES, extract_answer, grade_all
+from paperlib.tasks.grading import MODES, extract_answer, find_answer, grade_all
 
 REWARD = st.floats(-3, 3, allow_nan=False, width=32)
 GROUPS = st.integers(2, 6).flatmap(
@@ -150,18 +151,26 @@ def test_pass_at_k_is_bounded_monotone_and_exact_at_its_ends(counts, data):
 WRITES = st.lists(st.tuples(st.integers(0, 5), st.floats(-4, 4, width=32)), max_size=40)
 
 
-@given(WRITES, st.integers(1, 4), st.integers(1, 3), st.integers(0, 40))
-def test_a_memory_holds_the_newest_of_the_newest_queries(writes, queries, responses, cut):
-    """Against a dictionary of rings; saved and loaded somewhere on the way."""
+def saved_and_loaded(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    return torch.load(io.BytesIO(file.getvalue()), weights_only=True)
+
+
+@given(WRITES, st.integers(1, 4), st.integers(1, 3), st.integers(0, 40), st.integers(1, 5))
+def test_a_memory_holds_the_newest_of_the_newest_queries(writes, queries, responses, cut, size):
+    """Against a dictionary of rings; several written at once, saved and loaded on the way."""
     memory = EpisodicMemory(1, max_queries=queries, max_responses=responses)
     model: OrderedDict[str, deque] = OrderedDict()
-    for number, (key, value) in enumerate(writes):
-        if number == cut:
-            file = io.BytesIO()
-            torch.save(memory.state_dict(), file)
+    for start in range(0, len(writes), size):
+        if start <= cut < start + size:
+            state = saved_and_loaded(memory.state_dict())
             memory = EpisodicMemory(1, max_queries=queries, max_responses=responses)
-            memory.load_state_dict(torch.load(io.BytesIO(file.getvalue()), weights_only=True))
-        memory.write([str(key)], torch.tensor([[float(key)]]), torch.tensor([[value]]))
+            memory.load_state_dict(state)
+        keys, values = zip(*writes[start : start + size], strict=True)
+        memory.write(list(map(str, keys)), torch.tensor(keys).float()[:, None],
+                     torch.tensor(values)[:, None])  # fmt: skip
+    for key, value in writes:
         if str(key) not in model:
             if len(model) == queries:
                 model.popitem(last=False)
@@ -189,22 +198,20 @@ VISITS = st.lists(
 @given(VISITS, st.booleans())
 def test_meds_remembers_each_wrong_answer_and_a_copy_goes_on_alike(visits, released):
     kind = Meds.released if released else Meds.paper
-    term, wrong = ClusterPenalty(kind()), 0
+    term, copied, wrong = ClusterPenalty(kind()), ClusterPenalty(kind()), 0
     for step, group in enumerate(visits, 1):
         # angle of the feature, none for the last kind: no final answer
         logits = np.array([[0, 0, math.cos(a), math.sin(a)] if a < 3 else [np.nan] * 4
                            for _, a in group], dtype=np.float32)
-        batch = Rollouts(
-            step=step, num_generations=4, problem_ids=["p"] * 4, questions=["q"] * 4,
-            golds=["1"] * 4, completions=["x"] * 4, lengths=np.ones(4, dtype=int),
-            truncated=np.zeros(4, dtype=bool), max_completion_length=9,
-            accuracy=np.array([float(ok) for ok, _ in group]), layer_logits=logits,
-        )
-        copy = ClusterPenalty(kind())
-        copy.load_state_dict(term.state_dict())
+        batch = rollouts("xxxx", step=step, accuracy=[ok for ok, _ in group], layer_logits=logits)
+        loaded = ClusterPenalty(kind())
+        loaded.load_state_dict(saved_and_loaded(term.state_dict()))
+        copied = copy.deepcopy(copied)
         rewards = term(batch)
         wrong += sum(not ok and a < 3 for ok, a in group)
-        assert rewards.tolist() == copy(batch).tolist()
+        for other in (loaded, copied):
+            assert rewards.tolist() == other(batch).tolist()
+            assert term.last_sizes.tolist() == other.last_sizes.tolist()
         assert ((rewards <= 0) & (rewards >= -term.settings.beta)).all()
         assert all(r == 0 for r, (ok, a) in zip(rewards, group, strict=True) if ok or a == 3)
     assert sum(map(len, term.memory.values())) == wrong
@@ -228,9 +235,11 @@ def test_grading_never_raises_and_a_batch_is_its_single_verdicts(texts, gold):
         verdicts = grade_all(texts, [gold] * len(texts), mode)
         assert all(isinstance(verdict, bool) for verdict in verdicts)
         assert verdicts[0] == grade_all(texts[:1], [gold], mode)[0]
+    assert grade_all([], []) == []
     for text in texts:
-        answer = extract_answer(text)
+        answer, span = extract_answer(text), find_answer(text)
         assert answer is None or isinstance(answer, str)
+        assert (answer is None) == (span is None)
 
 
 # --- names of configs -----------------------------------------------------------------------

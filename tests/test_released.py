@@ -17,18 +17,10 @@ from paperlib.methods.baselines import (
     XmlCount,
 )
 from paperlib.methods.rollouts import call_term
-from paperlib.tasks.grading import strict_answer
 
 GOLDEN = json.loads(
     (Path(__file__).parent / "golden" / "memory_r_rewards_released.json").read_text("utf-8")
 )
-
-
-def test_golden_texts():
-    assert len(GOLDEN) == 80
-    for case in GOLDEN:
-        assert strict_answer(case["completion"]) == case["answer_text"]
-        assert released.reasoning_text(case["completion"]) == case["reasoning_text"]
 
 
 @pytest.mark.parametrize(
@@ -48,9 +40,14 @@ def test_golden_rewards(field, term):
         accuracy=[0.5] * len(GOLDEN),  # must not matter: the released code grades by string
     )
     expected = [case[field] for case in GOLDEN]
-    assert len(set(expected)) > 1  # the trace tells something
+    assert len(set(expected)) > 1 and len(expected) == 80  # the trace tells something
     np.testing.assert_allclose(call_term(term, batch), expected, rtol=0, atol=1e-9)
     assert term.name == field
+
+
+def test_golden_reasoning():
+    for case in GOLDEN:
+        assert released.reasoning_text(case["completion"]) == case["reasoning_text"]
 
 
 def test_no_term_compares_on_its_own(monkeypatch):
@@ -65,12 +62,3 @@ def test_no_term_compares_on_its_own(monkeypatch):
     assert call_term(Correctness("string"), one).tolist() == [0.0]
     assert call_term(CosineLength.released(), one).tolist() == [-1.0]
     assert asked == [([""], [""], "strict")] * 2
-
-
-def test_xmlcount_without_final_newline_counts_the_whole_text():
-    head, tail = "<reasoning>\n", "\n</reasoning>\n<answer>\n7\n</answer>"
-    text = head + "x" * (390 - len(head) - len(tail)) + tail
-    assert len(text) == 390
-    # 4 x 0.125, less 0.001 x 390 for the "tail", plus the thousandth for nothing after the tag
-    assert released.xmlcount(text) == pytest.approx(0.111)
-    assert released.xmlcount(text + "\n") == pytest.approx(0.5)

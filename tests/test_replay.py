@@ -11,9 +11,6 @@ from paperlib.experiments.replay import replay
 from paperlib.experiments.store import Store
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
-from paperlib.tasks.tiny import MODEL_DIR
-
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rollout_batches import rollouts
 from stub_api import api_error, running_stub
 from test_notebooks import make_notebook
 
@@ -25,7 +26,6 @@ from paperlib.errors import UserError
 from paperlib.experiments.notebooks import NotebookError, run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
-from paperlib.methods.rollouts import Rollouts
 from paperlib.report.style import panels, plain
 from paperlib.report.tables import Cell, Column, Row, Table, to_markdown
 from paperlib.report.texts import escape_latex, html_table, pipe_table
@@ -234,11 +234,8 @@ def test_figures_show_names_of_data_as_they_are(name):
 
 def test_ids_and_texts_are_never_file_names(tmp_path):
     evil = "../../evil; touch MARK $(touch MARK) \x00<b>"
-    batch = Rollouts(
-        step=1, num_generations=2, problem_ids=[evil] * 2, questions=[evil] * 2,
-        golds=[evil] * 2, completions=[evil] * 2, lengths=np.ones(2, dtype=int),
-        truncated=np.zeros(2, dtype=bool), accuracy=np.zeros(2), max_completion_length=9,
-    )
+    names = {name: [evil] * 2 for name in ("problem_ids", "questions", "golds")}
+    batch = rollouts([evil] * 2, **names)
     folder = tmp_path / "a" / "b" / "run"
     folder.mkdir(parents=True)
     write_rollouts(folder, batch, {"t": np.zeros(2)}, np.zeros(2), np.zeros(2))

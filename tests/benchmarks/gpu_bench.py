@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from memories import full_memory
+from rollout_batches import rollouts
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from paperlib.environment import environment_record
@@ -89,12 +90,10 @@ class World:
         group, n = self.sizes["group"], self.sizes["prompts"] * self.sizes["group"]
         rng = np.random.default_rng(step)
         questions = [f"q{i}" for i in range(self.sizes["prompts"]) for _ in range(group)]
-        return Rollouts(
-            step=step, num_generations=group, problem_ids=questions, questions=questions,
-            golds=["1"] * n, completions=[f"a{step}-{i}" for i in range(n)],
-            lengths=np.full(n, self.sizes["completion"]), truncated=np.zeros(n, bool),
-            accuracy=rng.integers(0, 2, n).astype(float),
-            max_completion_length=self.sizes["completion"], layer_logits=logits,
+        return rollouts(
+            [f"a{step}-{i}" for i in range(n)], step=step, problem_ids=questions,
+            questions=questions, accuracy=rng.integers(0, 2, n), layer_logits=logits,
+            num_generations=group,
         )
 
     def batch(self, samples: Any) -> Batch:

@@ -1,4 +1,4 @@
-"""How the cost of a step grows with what it is made of, and the picture of it."""
+"""How the cost of a step grows with what it is made of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import HERE, exponent, timed
+from measure import exponent, timed
 from memories import terms_and_batches
+from rollout_batches import rollouts
 from sampling_bench import random_model
 from steps import step_config
 
@@ -36,13 +37,8 @@ def step_seconds(model: Any, group: int, length: int, repeats: int) -> float:
             model, ids, group, max_completion_length=length, temperature=1.0, top_p=1.0,
             generator=generator, eos_token_ids=(), pad_token_id=0,
         )
-        rollouts = Rollouts(
-            step=1, num_generations=group, problem_ids=[""] * n, questions=[""] * n,
-            golds=[""] * n, completions=[""] * n, lengths=np.full(n, length),
-            truncated=found.truncated.numpy(), accuracy=np.zeros(n), max_completion_length=length,
-        )
-        batch = Batch(rollouts, [p for p in ids for _ in range(group)], found.completion_ids,
-                      found.logps)
+        each = [p for p in ids for _ in range(group)]
+        batch = Batch(rollouts([""] * n), each, found.completion_ids, found.logps)
         update(config, model, None, optimizer, batch, advantages)
 
     return float(np.median([timed(step) for _ in range(repeats)]))
@@ -62,10 +58,8 @@ def cluster_seconds(stored: int, prompts: int = 512, new: int = 8) -> float:
     def wrong(each: int) -> Rollouts:
         n = prompts * each
         kinds = rng.normal(size=(max(2, stored // 8), 28))
-        return Rollouts(
-            step=1, num_generations=each, problem_ids=[str(i // each) for i in range(n)],
-            questions=["q"] * n, golds=["1"] * n, completions=["2"] * n, lengths=np.ones(n, int),
-            truncated=np.zeros(n, bool), accuracy=np.zeros(n), max_completion_length=1,
+        return rollouts(
+            ["2"] * n, problem_ids=[str(i // each) for i in range(n)], num_generations=each,
             layer_logits=kinds[rng.integers(len(kinds), size=n)] + rng.normal(size=(n, 28)) / 20,
         )
 
@@ -97,25 +91,4 @@ def growth(repeats: int) -> list[dict[str, Any]]:
         half = len(sizes) // 2
         rows.append({"against": against, "sizes": sizes, "seconds": seconds, "work": work,
                      "exponent": exponent(sizes[half:], seconds[half:])})
-    _draw(rows)
     return rows
-
-
-def _draw(rows: list[dict[str, Any]]) -> None:
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    figure = Figure(figsize=(2.6 * len(rows), 2.8), layout="constrained")
-    for axes, row in zip(figure.subplots(1, len(rows)), rows, strict=True):
-        axes.loglog(row["sizes"], row["seconds"], "o-")
-        axes.set_title(f"exponent {row['exponent']:.2f}", fontsize=9)
-        axes.set_xlabel(row["against"].replace(", ", ",\n"), fontsize=9)
-        axes.set_xticks(row["sizes"], [f"{n:,}" if n < 10_000 else f"{n // 1000}k"
-                                       for n in row["sizes"]], fontsize=8)  # fmt: skip
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.tick_params(labelsize=8)
-    figure.supylabel("seconds", fontsize=9)
-    figure.savefig(HERE / "growth.png", dpi=110)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from paperlib.environment import environment_record
 from paperlib.files import read_json, write_json_atomic, write_text_atomic
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))  # what the tests share
 
 
 @dataclass
@@ -126,7 +128,7 @@ def render(results: dict[str, Any]) -> str:
                     notes.append(f"- {row['work']}: {row['details']}")
     lines += ["", *notes, *skipped]
     if growth:
-        lines += ["", "## How cost grows", "", "![growth](growth.png)", "",
+        lines += ["", "## How cost grows", "",
                   "| against | from | to | seconds | exponent | the work's own |",
                   "|---|---|---|---|---|---|"]
         for row in growth:

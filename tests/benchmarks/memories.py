@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 import numpy as np
 import torch
-from measure import Row, alternate, paired_row, timed
+from measure import Row, alternate, paired_row
+from rollout_batches import rollouts
 
-from paperlib.experiments.recipes import recipe
-from paperlib.methods.embeddings import TextEncoder
 from paperlib.methods.episodic_memory import EpisodicMemory
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
 from paperlib.methods.rollouts import Rollouts
-from paperlib.rl.collect import collect, make_stream
-from paperlib.rl.policy import load_policy
-from paperlib.tasks.data import load_problems
 
 QUERIES, RESPONSES, DIM, GROUP = 7473, 100, 384, 16
 
@@ -99,11 +94,9 @@ def terms_and_batches(n: int, length: int, k: int, batch: int = 64):
         vectors.update(zip(texts, unit(torch.randn(batch, DIM), dim=1), strict=True))
         for term in terms:
             term.encoder = Given(vectors)
-        return Rollouts(
-            step=step, num_generations=GROUP, problem_ids=[""] * batch,
-            questions=[f"q{i}" for i in asked], golds=[""] * batch, completions=texts,
-            lengths=np.ones(batch, dtype=int), truncated=np.zeros(batch, dtype=bool),
-            accuracy=rng.integers(0, 2, batch).astype(float), max_completion_length=1,
+        return rollouts(
+            texts, step=step, questions=[f"q{i}" for i in asked], num_generations=GROUP,
+            accuracy=rng.integers(0, 2, batch),
         )
 
     return terms, batches, queries, responses
@@ -146,34 +139,3 @@ def against_released(repeats: int) -> list[Row]:
             f"{2 * 4 * QUERIES * RESPONSES * DIM / 2**30:.2f} GiB; the responses of one epoch "
             f"(7,473 x 16) are {epoch:.2f} GiB", unit="GiB"),
     ]
-
-
-def text_encoding(repeats: int) -> Row:
-    """Both terms of Memory-R+ over real rollouts, against an encoder that remembers nothing."""
-    config = replace(recipe("memory_r", "Memory-R+", "smoke", 0), beta=0.0)
-    model, tokenizer = load_policy("tiny")
-    stream = make_stream(config, load_problems(config.dataset), model, tokenizer)
-    batches = [collect(config, s, stream, model, tokenizer)[0].rollouts for s in range(1, 7)]
-    encoded: list[str] = []
-
-    def run(remembers: bool) -> None:
-        encoder = TextEncoder("tiny")
-        encoder.__dict__["model"] = shared.model  # loaded once
-        plain = encoder._encode_new
-        if remembers:
-            encoder._encode_new = lambda texts: encoded.extend(texts) or plain(texts)
-        else:
-            encoder.encode = lambda texts: plain(list(texts))
-        for rollouts in batches:
-            for term in (t for t in config.terms if isinstance(t, Exploit | Explore)):
-                made = type(term)(term.settings)
-                made.encoder = encoder
-                made(rollouts)
-
-    shared = TextEncoder("tiny")
-    timed(lambda: shared.encode("a"))
-    times = alternate(lambda: encoded.clear() or run(True), lambda: run(False), repeats)
-    twice = len(encoded) - len(set(encoded))
-    return paired_row("text encoding, 6 batches, both terms", "encode all, every time", times, 1.0,
-                      f"{twice} texts encoded twice ({len(encoded)} of "
-                      f"{2 * sum(2 * len(b) for b in batches)})")

@@ -12,21 +12,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import Row, alternate, paired_row
-from transformers import DynamicCache, TrainerCallback
-from transformers.cache_utils import Cache
+from measure import Row, paired_row
+from transformers import TrainerCallback
 
 from paperlib.experiments import paired_cost
 from paperlib.experiments.recipes import recipe
 from paperlib.experiments.store import Store
 from paperlib.methods.baselines import Correctness
 from paperlib.methods.rollouts import call_terms
-from paperlib.rl.cache import BlockLayer
 from paperlib.rl.collect import Batch, collect, make_stream
 from paperlib.rl.config import RunConfig
-from paperlib.rl.logps import micro_batches
-from paperlib.rl.padding import left_padded
-from paperlib.rl.policy import load_policy, pad_token
+from paperlib.rl.policy import load_policy
 from paperlib.rl.train import advantages_of, make_optimizer, reward_terms
 from paperlib.rl.trl_rewards import as_reward_function
 from paperlib.rl.update import update
@@ -127,89 +123,6 @@ def against_trl(work: str, model: str, sizes: tuple[int, int, int], repeats: int
     details = (f"{np.mean(ours.tokens[1:]):,.0f} tokens a step, TRL {np.mean(tokens[1:]):,.0f} "
                "(each samples by itself)")
     return paired_row(work, "TRL 1.16 `GRPOTrainer`", times, goal, details)
-
-
-def bare_calls(work: str, model: str, sizes: tuple[int, int, int], repeats: int,
-               goal: float) -> Row:
-    """Our step against nothing but the model calls that its rollouts need, made as transformers
-    documents them: it makes its masks anew in each, so that a ratio below 1 is possible."""
-    config = step_config(model, *sizes)
-    policy, tokenizer = load_policy(model)
-    ours = Ours(config, policy, tokenizer)
-    batch, advantages = ours()
-    again = ours.again
-
-    def minimum() -> None:
-        _bare_sampling(policy, batch, config.num_generations, pad_token(tokenizer))
-        policy.train()
-        for rows in micro_batches(batch.prompt_ids, batch.completion_ids,
-                                  config.micro_batch_tokens):
-            _bare_loss(policy, batch, advantages, rows).backward()
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        ours.optimizer.step()
-        ours.optimizer.zero_grad(set_to_none=True)
-        policy.eval()
-
-    return paired_row(work, "the bare model calls", alternate(again, minimum, repeats), goal)
-
-
-@torch.no_grad()
-def _bare_sampling(model: Any, batch: Batch, group: int, pad: int) -> None:
-    """The forward passes of sampling these completions: a prompt once, ended rows dropped."""
-    prompts = batch.prompt_ids[::group]
-    ids, mask, positions = left_padded(prompts, pad, model.device)
-    cache = Cache(layer_class_to_replicate=BlockLayer)
-    model(input_ids=ids, attention_mask=mask, position_ids=positions, cache=cache, use_cache=True,
-          logits_to_keep=1)
-    rows = torch.arange(len(prompts)).repeat_interleave(group)
-    for layer in cache.layers:
-        layer.keep_rows(rows)
-    mask, lengths = mask[rows], torch.tensor([len(c) for c in batch.completion_ids])
-    tokens = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(c) for c in batch.completion_ids], batch_first=True
-    )
-    position = mask.sum(1, keepdim=True)
-    mask = torch.cat([mask, mask.new_ones(tokens.shape)], 1)
-    width = ids.shape[1]
-    for step in range(tokens.shape[1] - 1):
-        running = lengths > step + 1
-        if (~running).sum() >= len(running) / 8:
-            kept = running.nonzero()[:, 0]
-            tokens, lengths, mask, position = (x[kept] for x in (tokens, lengths, mask, position))
-            for layer in cache.layers:
-                layer.keep_rows(kept)
-        model(input_ids=tokens[:, step : step + 1], attention_mask=mask[:, : width + step + 1],
-              position_ids=position + step, cache=cache, use_cache=True, logits_to_keep=1)
-
-
-def _bare_loss(model: Any, batch: Batch, advantages: torch.Tensor, rows: list[int]):
-    """Advantage times log-probability of a micro-batch, each prompt computed once."""
-    prompts = [batch.prompt_ids[i] for i in rows]
-    distinct = list(dict.fromkeys(map(tuple, prompts)))
-    of_row = torch.tensor([distinct.index(tuple(p)) for p in prompts])
-    ids, real, positions = left_padded([list(p) for p in distinct], 0, model.device)
-    tokens = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(batch.completion_ids[i]) for i in rows], batch_first=True
-    )
-    mask = torch.nn.utils.rnn.pad_sequence(
-        [torch.ones(len(batch.completion_ids[i]), dtype=torch.long) for i in rows],
-        batch_first=True,
-    )
-    first, cache = DynamicCache(), DynamicCache()
-    hidden = model.base_model(input_ids=ids, attention_mask=real, position_ids=positions,
-                              cache=first, use_cache=True).last_hidden_state[:, -1:][of_row]
-    for index, layer in enumerate(first.layers):
-        cache.update(layer.keys[of_row], layer.values[of_row], index)
-    if tokens.shape[1] > 1:
-        rest = model.base_model(
-            input_ids=tokens[:, :-1], cache=cache, use_cache=True,
-            attention_mask=torch.cat([real[of_row], mask[:, :-1]], 1),
-            position_ids=real.sum(1)[of_row][:, None] + torch.arange(tokens.shape[1] - 1),
-        ).last_hidden_state
-        hidden = torch.cat([hidden, rest], 1)
-    logits = model.get_output_embeddings()(hidden[mask.bool()])
-    logps = torch.log_softmax(logits, -1).gather(1, tokens[mask.bool()][:, None])[:, 0]
-    return -(logps * advantages[rows].repeat_interleave(mask.sum(1))).mean()
 
 
 def meds_over_dapo(runs: Path, repeats: int) -> Row:
