@@ -23,7 +23,7 @@ from paperlib.tasks import symbolic
 from paperlib.tasks.normal_form import TEXT, TIMES, clean, compact, depths
 from paperlib.tasks.units import split_unit
 
-LONGEST_ANSWER = 2000  # characters; of a longer one only the same text is right
+LONGEST_ANSWER = 500  # characters; of a longer one only the same text is right
 MOST_PARTS = 40  # of a list; of a longer one only the same text is right
 
 _SET = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne|in)(?![a-zA-Z])|[<>]")

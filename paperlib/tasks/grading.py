@@ -30,9 +30,9 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from paperlib.environment import available_cores
 from paperlib.errors import check_choice
 from paperlib.tasks.answers import equal, readable
-from paperlib.tasks.symbolic import worker_count
 from paperlib.tasks.units import counted
 
 LONGEST_ENDING = 4000  # characters in which the right-most formula is looked for
@@ -183,13 +183,13 @@ def grade_all(
             answer = _rightmost(completion, answer)
         return answer is not None and equal(gold_answer(gold), answer, counted(question))
 
-    with ThreadPoolExecutor(worker_count()) as threads:
+    with ThreadPoolExecutor(min(16, available_cores())) as threads:
         return list(threads.map(right, completions, golds, questions or [""] * len(golds)))
 
 
 def unreadable_golds(golds: Sequence[str]) -> list[str]:
     """The golds that nothing but the same text equals, for reports."""
-    with ThreadPoolExecutor(worker_count()) as threads:
+    with ThreadPoolExecutor(min(16, available_cores())) as threads:
         understood = threads.map(lambda gold: readable(gold_answer(gold)), golds)
         return [gold for gold, read in zip(golds, understood, strict=True) if not read]
 
