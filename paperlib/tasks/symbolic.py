@@ -84,16 +84,16 @@ def same(gold: str, answer: str) -> bool:
         return one == other or one.symmetric_difference(other).is_empty is True
     if isinstance(one, MatrixBase) and isinstance(other, MatrixBase):
         return one.shape == other.shape and all(map(_equal, one.flat(), other.flat()))
-    if not (isinstance(one, Expr) and isinstance(other, Expr)):
-        return False
-    if _equal(one, other):
-        return True
-    numbers = "." in gold + answer and one.is_real and other.is_real and (one - other).is_number
-    return bool(numbers) and close(one.evalf(20), other.evalf(20), not one.is_integer)
+    decimal = "." in gold + answer
+    return isinstance(one, Expr) and isinstance(other, Expr) and _equal(one, other, decimal)
 
 
 def _parse(text: str) -> Any:
-    """A sympy object with exact numbers in place of decimals, or None."""
+    """A sympy object with exact numbers in place of decimals, or None.
+
+    Raises:
+        OverflowError: a value that must not be evaluated; inner ones are looked at first.
+    """
     import sympy
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 
@@ -104,27 +104,19 @@ def _parse(text: str) -> Any:
         found = latex2sympy(text, None, True, True, None, config)  # real symbols, degrees
     except Exception:  # noqa: BLE001 - whatever a parser raises on model text
         return None
-    if isinstance(found, sympy.Basic):
-        _refuse_huge(found)
-        exact = {number: sympy.Rational(str(number)) for number in found.atoms(sympy.Float)}
-        return found.xreplace({**exact, sympy.Symbol("i", real=True): sympy.I})
-    return found
-
-
-def _refuse_huge(expression: Any) -> None:
-    """Raise OverflowError for what must not be evaluated: inner values are looked at first."""
-    import sympy
-
-    for part in sympy.postorder_traversal(expression):
+    if not isinstance(found, sympy.Basic):
+        return found
+    for part in sympy.postorder_traversal(found):
         huge = False
         if isinstance(part, sympy.Sum | sympy.Product):
-            ends = [end for _, *ends in part.limits for end in ends if end.is_number]
-            huge = any(abs(end) > 100 for end in ends)
+            huge = any(abs(end) > 100 for _, *ends in part.limits for end in ends if end.is_number)
         elif isinstance(part, sympy.Pow | sympy.exp | sympy.factorial) and part.is_number:
             size = abs(part.evalf(3)) if abs(part.args[-1]) > 1 else 0
             huge = size != 0 and max(size, 1 / size) > LARGEST
         if huge:
             raise OverflowError("a huge number")
+    exact = {number: sympy.Rational(str(number)) for number in found.atoms(sympy.Float)}
+    return found.xreplace({**exact, sympy.Symbol("i", real=True): sympy.I})
 
 
 def _relations_equal(one: Any, other: Any) -> bool:
@@ -142,13 +134,15 @@ def _relations_equal(one: Any, other: Any) -> bool:
     return one.free_symbols == other.free_symbols and one.as_set() == other.as_set()
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any, decimal: bool = False) -> bool:
     """Two expressions: rational numbers exactly, others by many digits and then by a proof."""
     import sympy
 
     difference = (one - other).doit()
     if difference.has(sympy.nan, sympy.zoo, sympy.oo):
         return bool(one == other)
+    if decimal and difference != 0 and difference.is_number and difference.is_real:
+        return close(one.evalf(20), other.evalf(20), not one.is_integer)
     if difference.is_Rational:
         return difference == 0
     symbols = sorted(difference.free_symbols, key=str)
