@@ -35,7 +35,6 @@ _NAME = re.compile(
 )
 _SET_BUILDER = re.compile(r"\\\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:](.*)\\\}")
 _CHOICE = re.compile(r"\(\s*([A-Ea-e])\s*\)\s*(.*)|([A-E])(?:[.:)]\s*(.*))?")
-_BASED = re.compile(r"[-+]?\d[\dA-F.]*_\d+")
 _NUMBER = re.compile(r"[+-]?\s*(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)")
 # Brackets and parts. Without brackets the order does not count; "=" are values in order of names.
 Collection = tuple[str, list[str]]
@@ -71,8 +70,6 @@ def _equal(gold: str, answer: str, asked: frozenset[str]) -> bool:
     mine, theirs = compact(gold), compact(answer)
     if not gold or not answer or mine == theirs:
         return bool(gold and answer)
-    if _BASED.fullmatch(mine) or _BASED.fullmatch(theirs):  # a base may be left out
-        return mine.partition("_")[0] == theirs or mine == theirs.partition("_")[0]
     mine, theirs = _choice(gold), _choice(answer)
     if mine and theirs:
         return mine[0] == theirs[0]

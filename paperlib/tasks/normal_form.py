@@ -81,8 +81,6 @@ _REWRITES = [(re.compile(pattern, re.DOTALL), new) for pattern, new in (
 # Two letters without an operator are a word: "Noel" is not a product of letters.
 _WORDS = re.compile(r"(?=.*\w\w)[^\W\d_](?:[^\W\d_]|[\s'’,.-])*", re.DOTALL)
 _CLOCK = re.compile(r"0?(\d{1,2}:\d\d)(?:([ap])\.?m\.?)?", re.IGNORECASE)
-_BASE = re.compile(r"([-+]?)\(?(-?\d[\dA-F.]*)\)?(?:_|\(?base)[({]*(?:base)?(\d+|[a-z]+)[)}]*")
-_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9}
 _TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)")
 
 
@@ -103,8 +101,8 @@ def clean(text: str) -> str:
 
 
 def compact(text: str) -> str:
-    """The normal form for comparing texts. Words are their letters and a full stop; clock times and
-    numbers in a base have one spelling; of spaces, only those between digits are left."""
+    """The normal form for comparing texts. Words are their letters and a full stop, clock times
+    have one spelling; of spaces, only those between digits are left."""
     words = TEXT.sub(r" \1 ", text).strip(" .")
     if _WORDS.fullmatch(words):
         return "".join(filter(str.isalpha, words.casefold())) + "."  # no product of letters
@@ -112,8 +110,6 @@ def compact(text: str) -> str:
     text = re.sub(r"\{(\w)\}", r"\1", "".join(text.split()))
     if clock := _CLOCK.fullmatch(text):
         return f"{clock[1]}{clock[2] or ''}".lower()
-    if based := _BASE.fullmatch(text):
-        return f"{based[1]}{based[2]}_{_BASES.get(based[3], based[3])}"
     return text
 
 

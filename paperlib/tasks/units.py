@@ -10,18 +10,16 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-_PREFIXED = dict(pair.split(":") for pair in (
-    "meter:m metre:m gram:g gramme:g second:s liter:L litre:L joule:J newton:N watt:W volt:V amp:A "
-    "ampere:A kelvin:K pascal:Pa hertz:Hz mole:mol calorie:cal byte:B ohm:Ω electronvolt:eV "
-    "watthour:Wh tesla:T farad:F coulomb:C").split())  # fmt: skip
-_PREFIXES = {"": "", "nano": "n", "micro": "μ", "milli": "m", "centi": "c", "deci": "d",
-             "kilo": "k", "mega": "M", "giga": "G"}  # fmt: skip
-_NAMES: dict[str, str] = {}
-for _prefix, _short in _PREFIXES.items():
-    for _name, _symbol in _PREFIXED.items():
-        _NAMES[_prefix + _name] = _NAMES[_short + _symbol] = _short + _symbol
-_NAMES |= {name: names.split()[0] for names in (
-    "s sec;L l;mL ml;min minute;h hr hour;day;week wk;month;year yr;in inch;ft foot feet;yd yard;"
+from paperlib.tasks.normal_form import TEXT
+
+_NAMES = {name: names.split()[0] for names in (
+    "m meter metre;km kilometer kilometre;cm centimeter centimetre;mm millimeter millimetre;dm;"
+    "μm um micrometer;nm nanometer;g gram gramme;kg kilogram;mg milligram;L l liter litre;dL;"
+    "mL ml milliliter;s sec second;ms millisecond;μs;ns nanosecond;J joule;kJ kilojoule;MJ;mJ;"
+    "N newton;kN;mN;W watt;kW kilowatt;MW megawatt;mW;kWh;V volt;kV;mV;A amp ampere;mA;K kelvin;"
+    "Pa pascal;kPa;MPa;Hz hertz;kHz;MHz;GHz;mol mole;mmol;cal calorie;kcal;eV;keV;MeV;GeV;T;mT;"
+    "μC;μF;Ω ohm;kΩ;B byte;kB;MB;GB;"
+    "min minute;h hr hour;day;week wk;month;year yr;in inch;ft foot feet;yd yard;"
     "mi mile;lb pound;oz ounce;gal gallon;qt quart;pt pint;acre;ha hectare;ton tonne;deg degree;"
     "C celsius;F fahrenheit;rad radian;dollar buck usd;cent;euro eur;yuan rmb;rupee;ruble;yen;"
     "mi/h mph;km/h kph kmh kmph;m/s mps;% percent percentage pct;unit;point;person people;man men;"
@@ -35,6 +33,10 @@ _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 # variables.
 _ATTACHED = frozenset("cm mm km kg mg mL ml ft in hr min sec lb lbs mph %".split())
 _AFTER_A_SPACE = frozenset("msghL")
+_BASE = re.compile(
+    r"([-+]?)\(?(-?\d[\dA-F.]*)\)?\s*(?:_|\(?base)[\s({]*(?:base)?\s*(\d+|[a-z]+)[\s)}]*"
+)
+_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9}
 _NUMBER = re.compile(r"(?!.*\\text|.*[A-Za-z]\.?\s+\d).*(?:[\d})]\.?|\\pi)", re.DOTALL)
 _COUNTED = re.compile(r"(?:how (?:many|much)|number of)((?: [a-z]+){1,3})")
 
@@ -49,8 +51,10 @@ def counted(question: str) -> frozenset[str]:
 def split_unit(text: str, asked: frozenset[str] = frozenset()) -> tuple[str, str]:
     """``(rest, unit)`` of a cleaned answer; the unit in normal form, "" if it ends in none.
 
-    Of a compound quantity, such as ``3 h 20 min``, nothing is split off.
+    A base is as a unit. Of a compound quantity, such as ``3 h 20 min``, nothing is split off.
     """
+    if based := _BASE.fullmatch(TEXT.sub(r"\1", text)):
+        return based[1] + based[2], f"base {_BASES.get(based[3], based[3])}"
     for start in re.finditer(r"\\text\{|(?<![\\A-Za-z^])([A-Za-zμΩ]+)|\\%", text):
         head, letters = text[: start.start()], start[1] or ""
         attached = head == head.rstrip() or len(letters) == 1 and letters not in _AFTER_A_SPACE
