@@ -33,7 +33,6 @@ _NAME = re.compile(
     r"((?:\\text\{[^{}]*\}|\\[a-zA-Z]+|[^\W\d_]|_(?:\w|\{\w+\}|\{\\text\{\w+\}\})|\s)+"
     r"(?:\([^()=]*\))?|\([^()=\d]*\)|\|[A-Z]{2}\|)\s*(?:=|\\in(?![a-zA-Z]))(?!.*=)(.*)"
 )
-_SET_BUILDER = re.compile(r"\\\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:](.*)\\\}")
 _CHOICE = re.compile(r"\(\s*([A-Ea-e])\s*\)\s*(.*)|([A-E])(?:[.:)]\s*(.*))?")
 _NUMBER = re.compile(r"[+-]?\s*(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)")
 # Brackets and parts. Without brackets the order does not count; "=" are values in order of names.
@@ -107,7 +106,6 @@ def _numbers_equal(gold: str, answer: str) -> bool:
 
 def _named(text: str) -> tuple[str, str]:
     """``(name, value)`` of an assignment such as ``x = 5``, ``f(x) = 2x`` or ``x \\in [0, 1]``."""
-    text = _SET_BUILDER.sub(r"\1", text).strip()
     named = _NAME.fullmatch(text)
     return (compact(named[1]), named[2].strip()) if named else ("", text)
 

@@ -6,14 +6,13 @@ before a closing mark whose opening stands in the prompt. Of the rest, by mode:
 
 - ``math`` (default): the text of the last ``<answer>...</answer>`` (if a box is in it, that box);
   where there is none, the last ``\\boxed{...}``. Boxes with nothing but "and", "or" or a comma
-  between them are one list: hedging among them earns nothing. A section or box that is empty or
-  not closed is no answer, and earlier ones do not stand in for it (a truncated rollout must not be
-  paid for a guess it went on to revise).
+  between them are one list: hedging earns nothing. A section or box that is empty or not closed is
+  no answer, and no earlier one stands in for it (a truncated rollout must not be paid for a guess
+  it went on to revise).
 - ``extractive`` (LightEval's rule, which evaluates Memory-R+): as ``math``; where that finds
   neither section nor box, what follows the first ``####`` or the last "answer is", else the
   right-most formula or number.
-- ``strict`` (released Memory-R code): the text of the answer section, or the whole completion,
-  equals the gold as a string.
+- ``strict`` (released Memory-R code): the text of the section, or of all, is the gold as a string.
 
 When two answers are equal is told in :mod:`paperlib.tasks.answers`. No answer equals an empty gold.
 """
@@ -32,20 +31,16 @@ from paperlib.tasks.units import counted
 LONGEST_ENDING = 4000  # characters in which the right-most formula is looked for
 MODES = ("math", "extractive", "strict")
 
+_OPENS = r"(?i:<(?:think|thinking|thought|reasoning)>)|\[THINK\]|<\|channel\|>analysis<\|message\|>"
+_ENDS = r"(?i:</(?:think|thinking|thought|reasoning)>)|\[/THINK\]|<\|channel\|>final<\|message\|>"
 _THOUGHT = re.compile(
-    r"(?i:<(think|thinking|thought)>.*?(?:</\1>|\Z)"
-    r"|<reasoning>(?:.*?</reasoning>|.*(?=<answer>)|.*))"
-    r"|\[THINK\].*?(?:\[/THINK\]|\Z)"
-    r"|<\|channel\|>analysis<\|message\|>.*?(?:<\|channel\|>final<\|message\|>|\Z)", re.DOTALL,
+    rf"(?:{_OPENS})(?:.*?(?:{_ENDS})|(?<=<reasoning>).*(?=<answer>)|.*)", re.DOTALL
 )
-_THOUGHT_SINCE_THE_PROMPT = re.compile(
-    r"\A.*(?:(?i:</(?:think|thinking|thought|reasoning)>)|\[/THINK\]"
-    r"|<\|channel\|>final<\|message\|>)", re.DOTALL,
-)
+_THOUGHT_SINCE_THE_PROMPT = re.compile(rf"\A.*(?:{_ENDS})", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|([^\s{}$\\.,;][^\s{}$.,;]*))")
 _BRACE = re.compile(r"(?<!\\)[{}]")
 _BETWEEN_BOXES = re.compile(
-    r"[\s$.,;}]*(?:,|;|/|\\text\{\s*,?\s*(?:and|or)\s*\}|,?\s*(?:and|or|or maybe|and also))"
+    r"[\s$.,;}]*(?:[,;/]|(?:\\text\{)?[\s,]*(?:and|or|or maybe|and also)\s*\}?)"
     r"[\s$]*\\(?:boxed|fbox)\s*\{?"
 )
 _NEXT_QUESTION = re.compile(r"(?i)(?<=\S)[^\S\n]*\n\s*(?:Question|Problem|Q)\s*\d*\s*[:.]")

@@ -10,9 +10,9 @@ import unicodedata
 from itertools import accumulate
 
 TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
-_SIGNS = dict(zip("−–×·÷∞≤≥≠°∪∅±∈∨⟨⟩√π⁄ℝ\u2009\u202f\xa0¢", (
-    r"- - \times~ \cdot~ \div~ \infty~ \le~ \ge~ \ne~ ^\circ~ \cup~ \emptyset~ \pm~ \in~ \lor~ ( ) "
-    r"\sqrt~ \pi~ / \mathbb{R} \, \, \, \text{cent}").split(), strict=True))  # fmt: skip
+_SIGNS = dict(zip("–×·÷∞≤≥≠°∪∅±∈∨⟨⟩√πℝ\u2009\u202f\xa0¢", (
+    r"- \times~ \cdot~ \div~ \infty~ \le~ \ge~ \ne~ ^\circ~ \cup~ \emptyset~ \pm~ \in~ \lor~ ( ) "
+    r"\sqrt~ \pi~ \mathbb{R} \, \, \, \text{cent}").split(), strict=True))  # fmt: skip
 _SIGNS |= {"<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
 _COMMANDS = {
     "lt": "<", "gt": ">", "lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")",
@@ -30,7 +30,7 @@ _GAP = r"(?:\{,\}|,\\!|\\[,!]|')\s*"  # between thousands
 _REWRITES = [(re.compile(pattern, re.DOTALL), new) for pattern, new in (
     # commands in one spelling, no dress
     (r"\\(?:left|right)\s*\.|\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits"
-     r"|textdollar)(?![a-zA-Z])|\\h?v?phantom\s*(?:\{[^{}]*\}|\S)|\\hspace\s*\{[^{}]*\}", ""),
+     r"|textdollar)(?![a-zA-Z])|\\hspace\s*\{[^{}]*\}", ""),
     (r"\\(?:text(?:bf|it|rm|sf|tt|normal)|mbox|math(?:rm|bf|it|sf)|operatorname|boldsymbol|bm)"
      r"(?![a-zA-Z])", r"\\text"),
     (r"\\[cdt](frac|binom)", r"\\\1"), (r"\\([lgn]e)q(?:slant)?(?![a-zA-Z])", r"\\\1"),
@@ -53,8 +53,7 @@ _REWRITES = [(re.compile(pattern, re.DOTALL), new) for pattern, new in (
     (r"\^\s*(?=\\text)", ""), (r"\^\s*(\\frac\s*\{[^{}]*\}\s*\{[^{}]*\})", r"^{\1}"),
     # letters and functions, in any dress
     (r"\\(?:Bbb|mathbb)\s*([A-Z])", r"\\mathbb{\1}"),
-    (rf"\\text\s*\{{\s*({_FUNCTIONS}|{_LETTERS})\s*\}}", r"\\\1 "),
-    (r"\\(?:text|hat|vec)\s*\{\s*([a-zA-Z])\s*\}", r" \1"),
+    (rf"\\(?:text|hat|vec)\s*\{{\s*({_FUNCTIONS}|{_LETTERS}|[a-zA-Z])\s*\}}", r" \1 "),
     (rf"(?<![\\a-zA-Z])({_FUNCTIONS}|{_LETTERS})(?![a-zA-Z])", r"\\\1"),
     (r"(?<![\\a-zA-Z])inf(?:inity)?(?![a-zA-Z])", r"\\infty "),
     (r"(?<![\\a-zA-Z])abs\s*\(([^()]*)\)", r"|\1|"), (r"\\sqrt\s*\(([^()]*)\)", r"\\sqrt{\1}"),
@@ -65,13 +64,11 @@ _REWRITES = [(re.compile(pattern, re.DOTALL), new) for pattern, new in (
     (rf"(\\(?:frac|binom)\s*\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}){_TOKEN}", r"\1{\2}"),
     (r"\{([^{}]+)\\choose([^{}]+)\}", r"\\binom{\1}{\2}"),
     # matrices, columns and cases
-    (r"[\[(]\s*\\begin\{array\}(?:\{[^{}]*\})?(.*?)\\end\{array\}\s*[\])]",
-     r"\\begin{pmatrix}\1\\end{pmatrix}"),
-    (r"\{bmatrix\}", "{pmatrix}"),
-    (r"\\begin\{pmatrix\}([^&]*?\\\\[^&]*?)(?:\\\\\s*)?\\end\{pmatrix\}",
-     lambda m: f"({m[1].replace(chr(92) * 2, ',')})"),
-    (r"\\begin\{(?:cases|aligned)\}([^&]*?)\\end\{(?:cases|aligned)\}",
-     lambda m: m[1].replace(r"\\", ",")),
+    (r"[\[(]\s*\\begin\{(array|matrix)\}(?:\{[^{}]*\})?(.*?)\\end\{\1\}\s*[\])]",
+     r"\\begin{pmatrix}\2\\end{pmatrix}"),
+    (r"\\begin\{([pb]matrix|cases|aligned)\}([^&]*?\\\\[^&]*?)(?:\\\\\s*)?\\end\{\1\}",
+     lambda m: f"({m[2].replace(chr(92) * 2, ',')})"),
+    (r"^\\\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:](.*)\\\}$", r"\1"),
     (r"^\(([^()=]*)\)\s*=\s*\(([^()]*)\)$", lambda m: ", ".join(
         map("=".join, zip(m[1].split(","), m[2].split(","), strict=False)))),
     # money, percent, mathematics' marks, spaces
