@@ -56,10 +56,10 @@ def equal(gold: str, answer: str, asked: frozenset[str] = frozenset()) -> bool:
 def readable(gold: str) -> bool:
     """Whether a gold is understood: if not, only the same text is right."""
     gold = split_unit(_named(clean(gold))[1])[0]
+    if _choice(gold) or compact(gold).endswith("."):
+        return True
     found = _collection(gold)
-    if found and not _choice(gold):
-        return all(map(readable, found[1]))
-    return "\\" not in compact(gold) or symbolic.equivalent(gold, gold)
+    return all(map(readable, found[1])) if found else symbolic.equivalent(gold, gold)
 
 
 def _equal(gold: str, answer: str, asked: frozenset[str]) -> bool:

@@ -98,15 +98,17 @@ def clean(text: str) -> str:
 
 
 def compact(text: str) -> str:
-    """The normal form for comparing texts. Words are their letters and a full stop, clock times
-    have one spelling; of spaces, only those between digits are left."""
+    """The normal form for comparing texts; of spaces, only those between digits are left.
+
+    Words (as their letters) and clock times, which are no mathematics, end with a full stop.
+    """
     words = TEXT.sub(r" \1 ", text).strip(" .")
     if _WORDS.fullmatch(words):
-        return "".join(filter(str.isalpha, words.casefold())) + "."  # no product of letters
+        return "".join(filter(str.isalpha, words.casefold())) + "."
     text = re.sub(r"(?<=\d) +(?=\d)", "\0", TEXT.sub(r"\1", text))
     text = re.sub(r"\{(\w)\}", r"\1", "".join(text.split()))
     if clock := _CLOCK.fullmatch(text):
-        return f"{clock[1]}{clock[2] or ''}".lower()
+        return f"{clock[1]}{clock[2] or ''}.".lower()
     return text
 
 

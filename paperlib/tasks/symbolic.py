@@ -99,6 +99,7 @@ def _parse(text: str) -> Any:
 
     if _EVALUATED_BY_THE_PARSER.search(text):
         raise OverflowError("a huge number")
+    text = text.replace(r"\gamma", r"\upsilon")  # which is no function to the parser
     config = ConversionConfig(lowercase_symbols=False)
     try:
         found = latex2sympy(text, None, True, True, None, config)  # real symbols, degrees
