@@ -80,7 +80,7 @@ def test_a_forked_process_has_workers_of_its_own():
 def test_a_killed_worker_is_replaced():
     symbolic._verdict.cache_clear()
     assert grade(r"\boxed{p+p}", "2p")
-    workers = [w for w in list(symbolic._free.queue) if w is not None]
+    workers = list(symbolic._free)
     for worker in workers:
         worker.kill()
         worker.wait()

@@ -23,25 +23,20 @@ from paperlib.tasks import symbolic
 from paperlib.tasks.normal_form import TEXT, TIMES, clean, compact, depths
 from paperlib.tasks.units import split_unit
 
-LONGEST_ANSWER = 2000  # characters; of a longer one only the same text is right
+LONGEST_ANSWER = 500  # characters; of a longer one only the same text is right
 MOST_PARTS = 40  # of a list; of a longer one only the same text is right
 
 _SET = re.compile(r"\\(?:cup|cap|setminus|mathbb|le|ge|ne|in)(?![a-zA-Z])|[<>]")
 _SEPARATOR = re.compile(r"[,;]|\\(?:cup|lor)(?![a-zA-Z])|\\text\{\s*(?:and|or)\s*\}|\b(?:and|or)\b")
-_BOTH = re.compile(r"(?:[<>]|\\[lgn]e\b).*\band\b|\band\b.*(?:[<>]|\\[lgn]e\b)")  # inequalities
+_BOTH = re.compile(r"(?=.*(?:[<>]|\\[lgn]e\b)).*\band\b")  # inequalities
 _NAME = re.compile(
-    r"\s*((?:\\text\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]|_(?:\w|\{\w+\}|\{\\text\{\w+\}\})|\s)+"
+    r"((?:\\text\{[^{}]*\}|\\[a-zA-Z]+|[^\W\d_]|_(?:\w|\{\w+\}|\{\\text\{\w+\}\})|\s)+"
     r"(?:\([^()=]*\))?|\([^()=\d]*\)|\|[A-Z]{2}\|)\s*(?:=|\\in(?![a-zA-Z]))(?!.*=)(.*)"
 )
-_SET_BUILDER = re.compile(r"\\\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?[|:](.*)\\\}")
 _CHOICE = re.compile(r"\(\s*([A-Ea-e])\s*\)\s*(.*)|([A-E])(?:[.:)]\s*(.*))?")
-_CLOCK = re.compile(r"(\d{1,2}:\d\d)\s*(?:([ap])\.?\s*m\.?)?", re.IGNORECASE)
-_BASE = re.compile(
-    r"([-+]?)\(?(\d[\dA-F]*(?:\.[\dA-F]+)?)\)?\s*(?:_|\(?base)[\s({]*(\d+|[a-z]{3,6})[\s)}]*"
-)
-_BASES = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _NUMBER = re.compile(r"[+-]?\s*(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)")
-Collection = tuple[str, list[str], list[str]]  # brackets ("" if unordered), parts, their names
+# Brackets and parts. Without brackets the order does not count; "=" are values in order of names.
+Collection = tuple[str, list[str]]
 
 
 def equal(gold: str, answer: str, asked: frozenset[str] = frozenset()) -> bool:
@@ -61,7 +56,7 @@ def equal(gold: str, answer: str, asked: frozenset[str] = frozenset()) -> bool:
 def readable(gold: str) -> bool:
     """Whether a gold is understood: if not, only the same text is right."""
     gold = split_unit(_named(clean(gold))[1])[0]
-    if _word(gold) or _digits(gold) or _choice(gold):
+    if _choice(gold) or compact(gold).endswith("."):
         return True
     found = _collection(gold)
     return all(map(readable, found[1])) if found else symbolic.equivalent(gold, gold)
@@ -71,22 +66,16 @@ def _equal(gold: str, answer: str, asked: frozenset[str]) -> bool:
     (name, value), (other, rival) = _named(gold), _named(answer)
     if name == other or not name and "=" not in gold or not other and "=" not in answer:
         gold, answer = value, rival
-    if not gold or not answer or compact(gold) == compact(answer):
+    mine, theirs = compact(gold), compact(answer)
+    if not gold or not answer or mine == theirs:
         return bool(gold and answer)
     mine, theirs = _choice(gold), _choice(answer)
     if mine and theirs:
         return mine[0] == theirs[0]
     if mine or theirs:
         return _equal(mine[1] if mine else gold, theirs[1] if theirs else answer, asked)
-    mine, theirs = _word(gold), _word(answer)
-    if mine and theirs or max(len(mine), len(theirs)) > 3:
-        return mine == theirs
-    mine, theirs = _digits(gold), _digits(answer)
-    if mine or theirs:  # a base may be left out
-        return (mine or (gold, theirs[1])) == (theirs or (answer, mine[1]))
-    mine, theirs = _collection(gold), _collection(answer)
-    if mine and not theirs:
-        theirs = _collection(answer, thousands=False)  # 100,200 where two numbers are asked for
+    mine = _collection(gold)
+    theirs = _collection(answer, thousands=not mine)  # 100,200 where two numbers are asked for
     if not mine and not theirs:
         return _values_equal(gold, answer, asked)
     if mine and theirs and _collections_equal(mine, theirs, asked):
@@ -101,24 +90,22 @@ def _values_equal(gold: str, answer: str, asked: frozenset[str]) -> bool:
     (gold, unit), (answer, other) = split_unit(gold, asked), split_unit(answer, asked)
     if unit and other and unit != other and "%" not in (unit, other):
         return False
-    pairs = [(gold, answer)]
-    if unit == "%" != other:
-        pairs.append((rf"\frac{{{gold}}}{{100}}", answer))
-    elif other == "%" != unit:
-        pairs.append((gold, rf"\frac{{{answer}}}{{100}}"))
-    return any(_numbers_equal(*pair) for pair in pairs)
+    golds = [gold, rf"\frac{{{gold}}}{{100}}"] if unit == "%" != other else [gold]
+    answers = [answer, rf"\frac{{{answer}}}{{100}}"] if other == "%" != unit else [answer]
+    return any(_numbers_equal(one, two) for one in golds for two in answers)
 
 
 def _numbers_equal(gold: str, answer: str) -> bool:
     if not (_NUMBER.fullmatch(gold) and _NUMBER.fullmatch(answer)):
-        return compact(gold) == compact(answer) or symbolic.equivalent(gold, answer)
+        mine, theirs = compact(gold), compact(answer)
+        words = mine.endswith(".") and theirs.endswith(".")
+        return mine == theirs or not words and symbolic.equivalent(gold, answer)
     exact, other = (Fraction(re.sub("[, ]", "", text).rstrip(".")) for text in (gold, answer))
     return symbolic.close(exact, other, "." in gold + answer and exact.denominator != 1)
 
 
 def _named(text: str) -> tuple[str, str]:
     """``(name, value)`` of an assignment such as ``x = 5``, ``f(x) = 2x`` or ``x \\in [0, 1]``."""
-    text = _SET_BUILDER.sub(r"\1", text).strip()
     named = _NAME.fullmatch(text)
     return (compact(named[1]), named[2].strip()) if named else ("", text)
 
@@ -130,56 +117,33 @@ def _choice(text: str) -> tuple[str, str] | None:
     return ((found[1] or found[3]).upper(), rest) if found and not _SEPARATOR.match(rest) else None
 
 
-def _word(text: str) -> str:
-    """The letters of a text that is words and no mathematics, else "".
-
-    Two letters without an operator are a word: "Noel" is not a product of letters.
-    """
-    plain = TEXT.sub(r" \1 ", text).strip(" .").casefold()
-    if not re.fullmatch(r"[^\W\d_](?:[^\W\d_]|[\s'’,.-])*", plain) or not re.search(r"\w\w", plain):
-        return ""
-    return "".join(c for c in plain if c.isalpha())
-
-
-def _digits(text: str) -> tuple[str, str] | None:
-    """``(digits, base)`` of a number in a named base, ``(time, a or p)`` of a clock time."""
-    plain = TEXT.sub(r"\1", text)
-    if clock := _CLOCK.fullmatch(plain):
-        return clock[1].lstrip("0"), (clock[2] or "").lower()
-    based = _BASE.fullmatch(plain)
-    if not based or not (based[3].isdigit() or based[3] in _BASES):
-        return None
-    base = based[3] if based[3].isdigit() else str(_BASES.index(based[3]))
-    return based[1].strip("+") + based[2].lstrip("0"), base
-
-
 def _collection(text: str, thousands: bool = True) -> Collection | None:
     """``text`` as a collection, None if it is a single value; ``thousands``: 100,200 is one."""
     if thousands and _NUMBER.fullmatch(split_unit(text)[0]):
         return None
-    parts = _split(text)
-    if len(parts) > 1:
-        return _assigned(parts, "and" if _BOTH.search(text) else "")
+    brackets, parts = "and" if _BOTH.search(text) else "", _split(text)
     bare = text.removeprefix("\\")
-    if bare[:1] in ("(", "[", "{") and depths(bare).index(0) == len(bare) - 1:
+    enclosed = bare[:1] in ("(", "[", "{") and depths(bare).index(0) == len(bare) - 1
+    if enclosed:
+        brackets = text[0] + text[-1] if bare == text else ""
         parts = _split(bare[1:-1].rstrip("\\"))
-        if text[0] == "\\":
-            return _assigned(parts, "")
-        return (text[0] + text[-1], parts, []) if len(parts) > 1 else None
-    if text.count(r"\pm") == 1:
-        return "", [text.replace(r"\pm", sign).removeprefix("+").strip() for sign in "+-"], []
-    return None
-
-
-def _assigned(parts: list[str], brackets: str) -> Collection:
-    """``x = 1, x = 2`` and ``x_1 = 1, x_2 = 2`` are a list; ``a = 1, b = 2`` is ordered by name."""
+    elif len(parts) == 1 and text.count(r"\pm") == 1:
+        parts = [text.replace(r"\pm", sign).removeprefix("+").strip() for sign in "+-"]
+    if len(parts) == 1 and not (enclosed and not brackets):
+        return None
     named = [_named(part) for part in parts]
-    names = sorted({name for name, _ in named if name}, key=lambda name: name.strip("\\"))
-    if len({name.partition("_")[0] for name in names}) == 1:
-        return brackets, [value for _, value in named], []
-    if len(names) == len(parts):
-        return "()", [dict(named)[name] for name in names], names
-    return brackets, parts, []
+    names = {name.strip("\\") for name, _ in named if name}
+    if len({name.partition("_")[0] for name in names}) == 1:  # x = 1, x = 2 or x_1 = 1, x_2 = 2
+        parts = [value for _, value in named]
+    elif len(names) == len(parts):  # a = 1, b = 2
+        return "=", sorted(parts, key=lambda part: _named(part)[0].strip("\\"))
+    if brackets:
+        return brackets, parts
+    spelled_out = []  # sets within a list
+    for part in parts:
+        inner = _collection(part)
+        spelled_out += inner[1] if inner and not inner[0] else [part]
+    return "", spelled_out
 
 
 def _split(text: str) -> list[str]:
@@ -193,26 +157,17 @@ def _split(text: str) -> list[str]:
 
 
 def _collections_equal(gold: Collection, answer: Collection, asked: frozenset[str]) -> bool:
-    (brackets, mine, names), (others, theirs, rivals) = gold, answer
-    if not brackets and not others:  # sets within a list, spelled out
-        mine, theirs = (
-            [p for part in parts for p in _spelled_out(part)] for parts in (mine, theirs)
-        )
+    (brackets, mine), (others, theirs) = gold, answer
     if len(mine) != len(theirs) or len(mine) > MOST_PARTS:
         return False
-    if names or rivals or brackets == others not in ("", "and"):  # a = 1, b = 2 is also 1, 2
-        agree = names == rivals or not names or not rivals
-        return agree and all(_equal(g, a, asked) for g, a in zip(mine, theirs, strict=True))
+    if "=" in (brackets, others) or brackets == others not in ("", "and"):
+        return all(_equal(one, two, asked) for one, two in zip(mine, theirs, strict=True))
+    if brackets != others:
+        return False
     left = list(theirs)
-    for part in mine:  # each part takes one of the answer's, the same text first
-        ranked = sorted(left, key=lambda rival, part=part: compact(rival) != compact(part))
-        match = next((rival for rival in ranked if _equal(part, rival, asked)), None)
+    for part in mine:
+        match = next((rival for rival in left if _equal(part, rival, asked)), None)
         if match is None:
             return False
         left.remove(match)
-    return brackets == others
-
-
-def _spelled_out(part: str) -> list[str]:
-    inner = _collection(part)
-    return inner[1] if inner and not inner[0] else [part]
+    return True

@@ -1,25 +1,18 @@
 """Which part of a completion is the answer, and whether it is right: one policy for training and
 evaluation.
 
-Three modes:
+What is thought is no answer: what stands in ``<think>``, ``<reasoning>`` and their like, and all
+before a closing mark whose opening stands in the prompt. Of the rest, by mode:
 
-- ``math`` (default). What is thought is no answer: what stands in ``<think>``, ``<reasoning>`` and
-  their like, and all before a closing mark whose opening stands in the prompt. Of the rest, the
-  answer is
-
-  1. the answer section if there is one: after the last ``<answer>``, up to ``</answer>`` (a box
-     inside it counts, else its whole text);
-  2. else the last ``\\boxed{...}``. Boxes with nothing but "and", "or" or a comma between them are
-     one list: hedging among them earns nothing.
-
-  A section or box that is not closed, or empty, is no answer; earlier ones do not stand in for it
-  (a truncated rollout must not be paid for a guess it went on to revise). Thinking that never
-  closes has no answer.
+- ``math`` (default): the text of the last ``<answer>...</answer>`` (if a box is in it, that box);
+  where there is none, the last ``\\boxed{...}``. Boxes with nothing but "and", "or" or a comma
+  between them are one list: hedging earns nothing. A section or box that is empty or not closed is
+  no answer, and no earlier one stands in for it (a truncated rollout must not be paid for a guess
+  it went on to revise).
 - ``extractive`` (LightEval's rule, which evaluates Memory-R+): as ``math``; where that finds
   neither section nor box, what follows the first ``####`` or the last "answer is", else the
   right-most formula or number.
-- ``strict`` (released Memory-R code): the text of the answer section, or the whole completion,
-  equals the gold as a string.
+- ``strict`` (released Memory-R code): the text of the section, or of all, is the gold as a string.
 
 When two answers are equal is told in :mod:`paperlib.tasks.answers`. No answer equals an empty gold.
 """
@@ -27,35 +20,34 @@ When two answers are equal is told in :mod:`paperlib.tasks.answers`. No answer e
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from paperlib.environment import available_cores
 from paperlib.errors import check_choice
 from paperlib.tasks.answers import equal, readable
-from paperlib.tasks.symbolic import worker_count
 from paperlib.tasks.units import counted
 
 LONGEST_ENDING = 4000  # characters in which the right-most formula is looked for
 MODES = ("math", "extractive", "strict")
 
-_MARK = re.compile(
-    r"(?i:<(?P<closes>/?)(?P<name>think|thinking|thought|reasoning)>)|\[(?P<ends>/?)THINK\]"
-    r"|<\|channel\|>(?:analysis|(?P<final>final))<\|message\|>"
+_OPENS = r"(?i:<(?:think|thinking|thought|reasoning)>)|\[THINK\]|<\|channel\|>analysis<\|message\|>"
+_ENDS = r"(?i:</(?:think|thinking|thought|reasoning)>)|\[/THINK\]|<\|channel\|>final<\|message\|>"
+_THOUGHT = re.compile(
+    rf"(?:{_OPENS})(?:.*?(?:{_ENDS})|(?<=<reasoning>).*(?=<answer>)|.*)", re.DOTALL
 )
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(\{|(?=[^\s{}$\\]))")
-_UNBRACED = re.compile(r"[^\s{}$.,;]*")
+_THOUGHT_SINCE_THE_PROMPT = re.compile(rf"\A.*(?:{_ENDS})", re.DOTALL)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|([^\s{}$\\.,;][^\s{}$.,;]*))")
 _BRACE = re.compile(r"(?<!\\)[{}]")
 _BETWEEN_BOXES = re.compile(
-    r"[\s$.,;}]*(?:,|;|/|\\text\{\s*,?\s*(?:and|or)\s*\}|,?\s*(?:and|or|or maybe|and also))"
+    r"[\s$.,;}]*(?:[,;/]|(?:\\text\{)?[\s,]*(?:and|or|or maybe|and also)\s*\}?)"
     r"[\s$]*\\(?:boxed|fbox)\s*\{?"
 )
-_NEXT_QUESTION = re.compile(r"\n\s*(?:Question|Problem|Q)\s*\d*\s*[:.]", re.IGNORECASE)
-_MARKER = re.compile(
-    r"(?:final answer|answer)\s*(?:is|[:=])\s*:?|(?<!#)####(?!#)", re.IGNORECASE
-)
+_NEXT_QUESTION = re.compile(r"(?i)(?<=\S)[^\S\n]*\n\s*(?:Question|Problem|Q)\s*\d*\s*[:.]")
+_ANSWER_IS = re.compile(r"(?i)answer\s*(?:is|[:=])\s*:?")
 _FORMULA = re.compile(
-    r"\$\$(?P<a>[^$]+)\$\$|\$(?P<b>[^$\n]+)\$|\\\((?P<c>.{1,300}?)\\\)|\\\[(?P<d>.{1,300}?)\\\]"
-    r"|(?P<e>(?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?(?:\s*\\?%)?)",
+    r"\$\$([^$]+)\$\$|\$([^$\n]+)\$|\\\((.{1,300}?)\\\)|\\\[(.{1,300}?)\\\]"
+    r"|((?<![\w.])[-+]?\$?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?(?:\s*\\?%)?)",
     re.DOTALL,
 )
 Span = tuple[int, int]
@@ -79,73 +71,40 @@ def extract_answer(completion: str) -> str | None:
 
 def _visible(completion: str) -> str:
     """The completion with spaces in place of what is thought, so that offsets stay."""
-    shown, position, start, name = [], 0, None, ""
-
-    def hide(begin: int, end: int) -> None:
-        nonlocal position
-        shown.append(completion[position:begin] + " " * (end - max(begin, position)))
-        position = end
-
-    for mark in _MARK.finditer(completion):
-        closes = mark["closes"] or mark["ends"] or mark["final"]
-        kind = (mark["name"] or "").casefold()
-        if closes and (start is None or name == kind):
-            if start is None:  # opened in the prompt
-                shown.clear()
-                position = 0
-            hide(start or 0, mark.end())
-            start = None
-        elif not closes and start is None:
-            start, name = mark.start(), kind
-    if start is not None:
-        end = completion.find("<answer>", start) if name == "reasoning" else -1
-        hide(start, end if end >= 0 else len(completion))
-    return "".join(shown) + completion[position:]
+    for thought in (_THOUGHT, _THOUGHT_SINCE_THE_PROMPT):
+        completion = thought.sub(lambda hidden: " " * len(hidden[0]), completion)
+    return completion
 
 
 def _answer_spans(visible: str) -> list[Span]:
-    start = visible.rfind("<answer>")
-    if start < 0:
+    opened = visible.rfind("<answer>")
+    if opened < 0:
         return _last_boxes(visible) or []
-    start += len("<answer>")
-    end = visible.find("</answer>", start)
+    start, end = opened + len("<answer>"), visible.find("</answer>", opened)
     section = _stripped(visible, start, end) if end >= 0 else None
-    boxes = _last_boxes(visible[start:end]) if section else []
-    return [section] if boxes is None else [(start + a, start + b) for a, b in boxes]
+    boxes = _last_boxes(" " * start + visible[start:end]) if section else []
+    return [section] if boxes is None else boxes
 
 
 def _last_boxes(text: str) -> list[Span] | None:
     """The last box and those in one list with it; [] if it is empty or not closed; None: no box."""
-    found: list[tuple[int, Span | None]] = []  # where it begins, its content
-    closing = _closing_braces(text)
-    for box in _BOX.finditer(text):
-        if found and found[-1][1] and box.start() < found[-1][1][1]:
-            found.pop()  # a box within a box: the inner one counts
-        if box[1]:
-            end = closing.get(box.end() - 1)
-            content = None if end is None else _stripped(text, box.end(), end)
-        else:
-            content = _stripped(text, box.end(), _UNBRACED.match(text, box.end()).end())
-        found.append((box.start(), content))
-    if not found:
-        return None
-    run = [found[-1][1]] if found[-1][1] else []
-    for _, before in reversed(found[:-1]):
-        if not run or not before or not _BETWEEN_BOXES.fullmatch(text[before[1] : run[-1][0]]):
+    boxes = list(_BOX.finditer(text))
+    run: list[Span] = []
+    for box in reversed(boxes):
+        content = box.span(1) if box[1] else _braced(text, box.end())
+        if not content or run and not _BETWEEN_BOXES.fullmatch(text, content[1], run[0][0]):
             break
-        run.append(before)
-    return run[::-1]
+        run.insert(0, content)
+    return run if boxes else None
 
 
-def _closing_braces(text: str) -> dict[int, int]:
-    """The position of the closing brace for each opening one that has one, in a single pass."""
-    pairs, waiting = {}, []
-    for brace in _BRACE.finditer(text):
-        if brace[0] == "{":
-            waiting.append(brace.start())
-        elif waiting:
-            pairs[waiting.pop()] = brace.start()
-    return pairs
+def _braced(text: str, start: int) -> Span | None:
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return _stripped(text, start, brace.start())
+    return None
 
 
 def _stripped(text: str, start: int, end: int) -> Span | None:
@@ -178,20 +137,21 @@ def grade_all(
     def right(completion: str, gold: str, question: str) -> bool:
         if mode == "strict":
             return strict_answer(completion) == gold != ""
-        answer = extract_answer(completion)
-        if mode == "extractive":
-            answer = _rightmost(completion, answer)
+        answer = extract_answer(completion) if mode == "math" else _extractive(completion)
         return answer is not None and equal(gold_answer(gold), answer, counted(question))
 
-    with ThreadPoolExecutor(worker_count()) as threads:
-        return list(threads.map(right, completions, golds, questions or [""] * len(golds)))
+    return _each(right, completions, golds, questions or [""] * len(golds))
 
 
 def unreadable_golds(golds: Sequence[str]) -> list[str]:
     """The golds that nothing but the same text equals, for reports."""
-    with ThreadPoolExecutor(worker_count()) as threads:
-        understood = threads.map(lambda gold: readable(gold_answer(gold)), golds)
-        return [gold for gold, read in zip(golds, understood, strict=True) if not read]
+    understood = _each(lambda gold: readable(gold_answer(gold)), golds)
+    return [gold for gold, read in zip(golds, understood, strict=True) if not read]
+
+
+def _each(function: Callable[..., bool], *columns: Sequence[str]) -> list[bool]:
+    with ThreadPoolExecutor(min(16, available_cores())) as threads:
+        return list(threads.map(function, *columns))
 
 
 def gold_answer(gold: str) -> str:
@@ -206,22 +166,16 @@ def strict_answer(completion: str) -> str:
     return completion.rpartition("<answer>")[2].partition("</answer>")[0].strip()
 
 
-def _rightmost(completion: str, answer: str | None) -> str | None:
-    """The extractive rule; ``answer`` is what section or box gave."""
+def _extractive(completion: str) -> str | None:
+    answer = extract_answer(completion)
     if answer is None:
         text = _visible(completion)
         if "<answer>" in text or _BOX.search(text):
             return None  # begun, but not given
-        question = _NEXT_QUESTION.search(text)
-        if question and text[: question.start()].strip():
-            text = text[: question.start()]  # it runs on into a question it made up
-        answer = text
-        markers = list(_MARKER.finditer(text))
-        hashes = [m for m in markers if m[0] == "####"]
-        if markers:
-            answer = text[(hashes[0] if hashes else markers[-1]).end() :].strip()
-            answer = answer.partition("\n")[0]
+        text = _NEXT_QUESTION.split(text, 1)[0]  # where it runs on into one it made up
+        given = re.split(r"(?<!#)####(?!#)", text)[1:2] or _ANSWER_IS.split(text)[1:][-1:]
+        answer = given[0].strip().partition("\n")[0] if given else text
     if len(answer) <= 40 and not re.search(r"[a-z]{2,}\s", answer):
         return answer  # an expression, not a sentence
     found = list(_FORMULA.finditer(answer[-LONGEST_ENDING:]))
-    return next(g for g in found[-1].groups() if g) if found else answer
+    return found[-1][found[-1].lastindex] if found else answer
