@@ -63,9 +63,7 @@ def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
         rollouts = _rollouts(trainer, max(calls, 1), completion_ids, columns)
         if getattr(term, "needs_layer_logits", False):
             rollouts.layer_logits = wrong_answers(
-                trainer, term.settings, rollouts.accuracy,
-                lambda row: _prompt_ids(trainer, prompts[row]), completion_ids,
-                rollouts.completions,
+                trainer, term.settings, prompts, completion_ids, rollouts.accuracy
             )
         return call_term(term if training else copy.deepcopy(term), rollouts).tolist()
 
@@ -129,15 +127,4 @@ def _rollouts(
         [len(row) for row in completion_ids],
         [not row or row[-1] not in ends for row in completion_ids],
         grade_all(texts, [p.answer for p in problems], questions=columns["question"]),
-    )
-
-
-def _prompt_ids(trainer: Any, prompt: str | list[dict[str, str]]) -> list[int]:
-    """A prompt's tokens as the trainer makes them: text as it is, messages by the template."""
-    tokenizer = trainer.processing_class
-    if isinstance(prompt, str):
-        return tokenizer(text=prompt)["input_ids"]
-    return tokenizer.apply_chat_template(
-        prompt, add_generation_prompt=True, tokenize=True, return_dict=False,
-        **(trainer.args.chat_template_kwargs or {}),
     )

@@ -28,8 +28,8 @@ def oversampling(config: RunConfig) -> int:
 # settings that have one name in both
 SAME = (
     "num_generations", "max_completion_length", "temperature", "top_p", "loss_type", "epsilon",
-    "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "lr_scheduler_type",
-    "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
+    "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "adam_beta1",
+    "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
 )  # fmt: skip
 # what our loop does not have, and how its rewards are summed
 FIXED = {
@@ -47,6 +47,7 @@ FIXED = {
     "vllm_importance_sampling_correction": False,
     "fp16": False, "cast_lm_head_to_fp32": False,
     "activation_checkpointing_kwargs": {"use_reentrant": False},
+    "lr_scheduler_type": "constant",  # the rate is set anew at each step, as in our loop
     "save_strategy": "steps", "save_total_limit": None,
 }  # fmt: skip
 
@@ -75,7 +76,6 @@ def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
         "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": local // per_device,
         "max_steps": config.max_steps * config.mini_batches,
-        "warmup_steps": config.warmup_steps * config.mini_batches,
         "bf16": config.precision == "bf16",
         "activation_checkpointing": config.gradient_checkpointing,
         # checkpoints on generation boundaries only: there alone a resumed run is exact
