@@ -21,6 +21,7 @@ approximation which tables name; log-ratios are not clamped to +-20; no ``ratio_
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logs import RunLog, Watch, write_complete
 from paperlib.rl.policy import check_precision, load_policy, quiet_transformers, resolve_device
 from paperlib.rl.trackers import check_trackers
-from paperlib.rl.train import end_reason, open_folder, reward_terms
+from paperlib.rl.train import end_reason, open_folder, restore_terms, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.tasks.data import load_problems
@@ -59,30 +60,35 @@ def train(
     check_precision(config.precision, place)
     kind = place.type
     trainer = make_trainer(config, folder, kind, vllm=vllm)
-    if trainer.is_world_process_zero():
+    first = trainer.is_world_process_zero()
+    if first:
         open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
-        trainer.open_log = lambda start: RunLog(
-            folder, start, config.max_steps, progress=progress, watch=watch, trackers=trackers,
-            max_skipped_steps=config.max_skipped_steps,
-        )
     trainer.accelerator.wait_for_everyone()
     checkpoint = newest_checkpoint(folder, config.save_steps)
     if checkpoint:
         state = load_state(checkpoint)
-        trainer.restore(state)
+        restore_terms(trainer.terms, state["terms"])
+        trainer.empty_steps = state["empty_steps"]
+    start, seconds = (state["step"], state["seconds"]) if checkpoint else (0, 0.0)
+    trainer.began = time.time() - seconds  # interruptions left out
+    if first:
+        trainer.run_log = RunLog(
+            folder, start, config.max_steps, progress=progress, watch=watch, trackers=trackers,
+            max_skipped_steps=config.max_skipped_steps,
+        )
     try:
         if trainer.empty_steps == config.max_empty_steps:  # killed before complete.json
-            trainer.state.global_step = state["step"] * config.mini_batches
+            trainer.state.global_step = start * config.mini_batches
         else:
             with quiet_transformers(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # TRL's own words to transformers
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
-        if trainer.log_file:
-            trainer.log_file.close()
-    if trainer.is_world_process_zero():
-        reason, step = end_reason(config, trainer.empty_steps), trainer.step_in_work - 1
-        write_complete(folder, reason, step, trainer.seconds())
+        if first:
+            trainer.run_log.close()
+    if first:
+        reason = end_reason(config, trainer.empty_steps)
+        write_complete(folder, reason, trainer.step_in_work - 1, time.time() - trainer.began)
 
 
 def make_trainer(
@@ -98,23 +104,23 @@ def make_trainer(
     problems = load_problems(config.dataset)
     terms = reward_terms(config)
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by the launcher
-    settings = grpo_settings(config, processes)
     # before the model: under ZeRO-3 it decides how weights are loaded
     args = GRPOConfig(
-        output_dir=str(folder / "checkpoints"), **settings,
+        output_dir=str(folder / "checkpoints"), **grpo_settings(config, processes),
         **machine_settings(config, device, processes, vllm),
     )
     model, tokenizer = load_policy(config.model)
     stream = make_stream(config, problems, model, tokenizer)
     order = stream.next(config.max_steps * config.prompts_per_step * oversampling(config))
-    chosen = [stream.problems[i] for i in order]
-    data = {"prompt": [p.question for p in chosen], "id": [p.id for p in chosen],
-            "answer": [p.answer for p in chosen]}  # fmt: skip
+    data = Dataset.from_list([
+        {"prompt": p.question, "id": p.id, "answer": p.answer}
+        for p in (stream.problems[i] for i in order)
+    ])
     try:
         with quiet_transformers():
             trainer = TermsTrainer(
                 config, terms, folder, len(stream.problems), model=model, args=args,
-                processing_class=tokenizer, train_dataset=Dataset.from_dict(data),
+                processing_class=tokenizer, train_dataset=data,
             )
     except OSError as error:
         raise UserError(

@@ -23,14 +23,11 @@ def layer_logits_of(
     model: Any, prompt_ids: list[list[int]], completion_ids: list[list[int]],
     positions: list[int], reading: str, *, batch_size: int,
 ) -> Tensor:
-    """The logit of one token of each completion at every layer: ``[n, layers]`` float32, CPU.
+    """The logit of token ``positions[i]`` of completion ``i`` at every layer: ``[n, layers]``
+    float32, CPU.
 
     Equal to what :func:`paperlib.rl.sampling.sample_groups` records, by a forward pass over each
     prompt and completion up to that token, ``batch_size`` rows at a time, in eval mode.
-
-    Args:
-        positions: ``[n]``, index of the token within its completion.
-        reading: "normed" or "raw" (:class:`~paperlib.rl.layer_logits.LayerTrace`).
     """
     before = [
         prompt + ids[:at]
@@ -66,10 +63,8 @@ def wrong_answers(
     trainer: Any, settings: Any, prompts: list, completion_ids: list[list[int]],
     accuracy: list[float],
 ) -> np.ndarray:
-    """``[n, layers]`` float32: layer logits at the answers of the wrong rollouts, else NaN.
-
-    ``settings`` is the asking term's.
-    """
+    """``[n, layers]`` float32: layer logits at the answers of the wrong rollouts, else NaN, as the
+    ``settings`` of the asking term say."""
     places = _answers(trainer, settings, completion_ids)
     rows = [row for row, at in enumerate(places) if at is not None and accuracy[row] < 0.5]
     layers = trainer.model.config.get_text_config().num_hidden_layers
@@ -87,18 +82,15 @@ def read_along(
     trainer: Any, settings: Any, completion_ids: Tensor, mask: Tensor,
     logps: Callable[[Tensor], Tensor], batch_size: int,
 ) -> tuple[Tensor, np.ndarray]:
-    """What ``logps``, a forward pass of the model over these rows, gives for all rows, and on the
-    way layer logits ``[n, layers]`` at the answers of all rollouts, NaN where there is none.
-
-    Args:
-        completion_ids, mask: ``[n, width]``, the last columns of the model's input.
-    """
+    """What ``logps``, a forward pass over some rows, gives for all ``n``, and on the way layer
+    logits ``[n, layers]`` at the answers of all rollouts, NaN where there is none.
+    ``completion_ids`` and ``mask`` ``[n, width]`` are the last columns of the model's input."""
     # TRL may mask a completion because it was cut: it is as wide as can be
     mask = mask.bool() | ~mask.any(1, keepdim=True)
     ids = [row[real].tolist() for row, real in zip(completion_ids, mask, strict=True)]
     places = _answers(trainer, settings, ids)
     tokens = torch.tensor([row[at or 0] for row, at in zip(ids, places, strict=True)])
-    # the position before a token predicts it
+    # counted from the right; the position before a token predicts it
     columns = torch.tensor([at or 0 for at in places]) - completion_ids.shape[1] - 1
     head, device = trainer.model.get_output_embeddings(), completion_ids.device
     out, logits = [], []

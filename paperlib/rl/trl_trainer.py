@@ -1,14 +1,12 @@
 """The subclass of TRL's ``GRPOTrainer`` behind :mod:`paperlib.rl.trl_engine`, which describes it.
 
-Rewards come by a reward function, the learning rate and the metrics by a callback, as TRL offers
-it. Each overridden method says what it changes; a test holds their signatures, and the order in
-which TRL calls them, against the version that is installed.
+Each overridden method says what it changes; a test holds their signatures, and the order in which
+TRL calls them, against the version that is installed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,8 @@ from paperlib.rl.checkpoint import dropped_unless_whole, restore_rng, rng_state,
 from paperlib.rl.collect import make_rollouts
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logs import RunLog, rollout_metrics, write_rollouts
-from paperlib.rl.train import advantages_of, rate_factor, restore_terms, seed_everything
-from paperlib.rl.trl_batches import COLUMNS, deal, keep_groups
+from paperlib.rl.train import advantages_of, rate_factor, seed_everything, timed
+from paperlib.rl.trl_batches import deal, gathered, keep_groups
 from paperlib.rl.trl_layers import read_along, wrong_answers
 from paperlib.rl.trl_settings import oversampling
 from paperlib.tasks.data import Problem
@@ -33,36 +31,10 @@ from paperlib.tasks.grading import grade_all
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.symbolic import failures as grading_failures
 
-# in the order in which a step calls them
-OVERRIDDEN = (
-    "get_decay_parameter_names", "_prepare_inputs", "_tokenize_prompts",
-    "_get_per_token_logps_and_entropies", "_compute_loss", "_clip_grad_norm", "_save_checkpoint",
-)  # fmt: skip
 TOKEN_MEANS = {  # our name of a metric: TRL's
     "entropy": "entropy", "kl": "kl", "clip_low": "clip_ratio/low_mean",
     "clip_high": "clip_ratio/high_mean",
 }  # fmt: skip
-
-
-class Step:
-    """What is known of the generation step at hand."""
-
-    def __init__(self) -> None:
-        self.kept, self.advantages = torch.empty(0), torch.empty(0)  # of the rows of all processes
-        self.layer_logits: np.ndarray | None = None  # of this process's rows, if TRL's pass saw any
-        self.micro_batches: list[dict[str, Tensor]] = []
-        self.real_rows: list[int] = []  # of each mini-batch
-        self.losses: list[Tensor] = []  # one a micro-batch
-        self.norms: list[float] = []  # of the gradient, one an update that was made
-        self.skipped = 0  # updates
-        self.metrics: dict[str, float] = {}
-        self._began = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        """The time since the last lap was a part's of the step."""
-        now = time.perf_counter()
-        self.metrics[f"seconds/{name}"] = round(now - self._began, 4)
-        self._began = now
 
 
 class StepCallback(TrainerCallback):
@@ -71,11 +43,6 @@ class StepCallback(TrainerCallback):
 
     def __init__(self, trainer: TermsTrainer) -> None:
         self.trainer = trainer
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.trainer.began = time.time()
-        if self.trainer.open_log:
-            self.trainer.log_file = self.trainer.open_log(self.trainer.step_in_work - 1)
 
     def on_step_begin(self, args, state, control, optimizer, **kwargs):
         config = self.trainer.config
@@ -87,8 +54,8 @@ class StepCallback(TrainerCallback):
         if state.global_step % trainer.config.mini_batches:
             return
         metrics = trainer.end_step()
-        if trainer.log_file:
-            trainer.log_file.step(metrics)
+        if trainer.run_log:
+            trainer.run_log.step(metrics)
         if trainer.empty_steps == trainer.config.max_empty_steps:
             control.should_save = control.should_training_stop = True
 
@@ -103,55 +70,56 @@ class TermsTrainer(GRPOTrainer):
     ) -> None:
         self.config, self.terms, self.folder, self.problems = config, terms, folder, problems
         self.asking = next((t for t in terms if getattr(t, "needs_layer_logits", False)), None)
-        self.now = Step()
-        self.empty_steps, self.earlier_seconds, self.began = 0, 0.0, time.time()
-        self.open_log: Callable[[int], RunLog] | None = None  # of the last step that is done
-        self.log_file: RunLog | None = None
-        super().__init__(reward_funcs=self.score, callbacks=[StepCallback(self)], **trainer)
+        self.run_log: RunLog | None = None
+        self.began, self.empty_steps = time.time(), 0
+        self.losses: list[Tensor] = []
+        super().__init__(reward_funcs=self.grade, callbacks=[StepCallback(self)], **trainer)
 
     @property
     def step_in_work(self) -> int:
         """The generation step that is sampled or trained on, from 1."""
         return self.state.global_step // self.config.mini_batches + 1
 
-    def seconds(self) -> float:
-        """Wall time of the run so far, interruptions left out."""
-        return self.earlier_seconds + time.time() - self.began
-
     def get_decay_parameter_names(self, model):
         """The only change is that norms and biases decay too, as in our loop."""
         return [name for name, _ in model.named_parameters()]
 
     def _prepare_inputs(self, generation_batch):
-        """The only change is that in training :meth:`prompts` are sampled, and that :func:`deal`
-        cuts the rows of all processes into micro-batches, where TRL shuffles its own."""
+        """The only change is that training has generation steps of our own, where TRL shuffles
+        its batch."""
         if not self.model.training:
             return super()._prepare_inputs(generation_batch)
-        slot, machine = self._step % self.args.steps_per_generation, self.accelerator
+        slot = self._step % self.args.steps_per_generation
         if slot == 0:
-            self.now, rows = Step(), {}
+            self.collect()
+        batch = self.micro_batches[slot]
+        return {name: value.to(self.accelerator.device) for name, value in batch.items()}
+
+    def collect(self) -> None:
+        """Sample, grade and reward a generation step, and deal out its rows."""
+        # of the step: losses of its micro-batches, norms of the gradient in its updates
+        self.metrics, self.losses, self.norms, self.skipped = {}, [], [], 0
+        self.layer_logits = None  # until TRL makes a forward pass over what it sampled
+        failures, machine = grading_failures.total(), self.accelerator
+        with timed(self.metrics, "sample"):
             found = self._generate_and_score_completions(self.prompts())
-            for name, left in COLUMNS.items():
-                if name in found:
-                    padded = machine.pad_across_processes(found[name], dim=1, pad_first=left)
-                    rows[name] = machine.gather(padded).cpu()
-            self.now.micro_batches, self.now.real_rows = deal(
-                self.config, rows, self.now.kept, self.now.advantages,
-                micro_batch=self.args.per_device_train_batch_size,
-                process=machine.process_index, processes=machine.num_processes,
-            )
-        batch = self.now.micro_batches[slot]
-        return {name: value.to(machine.device) for name, value in batch.items()}
+        failures = sum(gather_object([grading_failures.total() - failures]))
+        self.metrics["grading_failures"] = failures
+        with timed(self.metrics, "terms"):
+            advantages = self.reward()
+        self.micro_batches, self.real_rows = deal(
+            self.config, gathered(machine, found), self.kept, advantages,
+            micro_batch=self.args.per_device_train_batch_size,
+            process=machine.process_index, processes=machine.num_processes,
+        )
+        self.update_began = time.perf_counter()
 
     def prompts(self) -> list[dict[str, str]]:
-        """This process's share of the step's completions to sample, each a row of the data set;
-        with dynamic sampling they are more than TRL's own batch."""
+        """The data set's row of each completion that this process samples in the step."""
         count = self.config.prompts_per_step * oversampling(self.config)
         first = (self.step_in_work - 1) * count
-        rows = [
-            row for row in self.train_dataset.select(range(first, first + count)).to_list()
-            for _ in range(self.num_generations)
-        ]
+        problems = self.train_dataset.select(range(first, first + count)).to_list()
+        rows = [row for row in problems for _ in range(self.num_generations)]
         share = len(rows) // self.accelerator.num_processes
         return rows[self.accelerator.process_index * share :][:share]
 
@@ -173,59 +141,59 @@ class TermsTrainer(GRPOTrainer):
             return compute(model, input_ids[rows], attention_mask[rows], logits_to_keep, **kwargs)[0]
 
         completions = (x[:, -logits_to_keep:] for x in (input_ids, attention_mask))
-        out, self.now.layer_logits = read_along(
+        out, self.layer_logits = read_along(
             self, self.asking.settings, *completions, logps, batch_size
         )
         return out, None, None
 
-    def score(self, prompts, completions, completion_ids, id, answer, **_) -> list[float]:
-        """TRL's one reward function: 1 for a right final answer. In training every process then
-        calls the reward terms with the same rollouts, of all; TRL's advantages are not used."""
-        step, failures = self.now, grading_failures.total()
+    def grade(self, prompts, completions, completion_ids, id, answer, **_) -> list[float]:
+        """The one reward function TRL knows: 1 for a right final answer. In training TRL's
+        advantages are not used, but those of :meth:`reward`."""
         right = [float(r) for r in grade_all(completions, answer, questions=prompts)]
-        if not self.model.training:
-            return right
-        step.lap("sample")
-        failures = sum(gather_object([grading_failures.total() - failures]))
-        layer_logits = step.layer_logits if self.asking else [None] * len(right)
+        problems = map(Problem, id, prompts, answer)
+        self.sampled = list(zip(problems, completions, completion_ids, right, strict=True))
+        return right
+
+    def reward(self) -> Tensor:
+        """Choose the rows to train on, of all processes, and call the reward terms with them, in
+        every process with the same: advantages ``[n]`` of all rows."""
+        problems, texts, completion_ids, right = zip(*self.sampled, strict=True)
+        layer_logits = self.layer_logits if self.asking else [None] * len(right)
         if layer_logits is None:  # TRL made no forward pass
-            layer_logits = wrong_answers(self, self.asking.settings, prompts, completion_ids, right)
+            layer_logits = wrong_answers(
+                self, self.asking.settings, [p.question for p in problems], completion_ids, right
+            )
         ends = set(self.eos_token_ids)
         truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
         rows = gather_object(list(zip(
-            map(Problem, id, prompts, answer), completions, map(len, completion_ids), truncated,
-            right, layer_logits, strict=True,
+            problems, texts, map(len, completion_ids), truncated, right, layer_logits, strict=True
         )))
         accuracy = torch.tensor([row[4] for row in rows], dtype=torch.float64)
-        step.kept, counts = keep_groups(self.config, accuracy)
-        step.metrics |= {**counts, "grading_failures": failures}
-        step.advantages = torch.zeros(len(rows))
-        if len(step.kept):
-            step.advantages[step.kept] = self._call_terms([rows[i] for i in step.kept.tolist()])
-        step.lap("terms")
-        return right
-
-    def _call_terms(self, rows: list[tuple]) -> Tensor:
-        """The advantages of the rows that are trained on. A term that draws random numbers draws
-        the same ones in every process."""
+        self.kept, counts = keep_groups(self.config, accuracy)
+        self.metrics |= counts
+        advantages = torch.zeros(len(rows))
+        if not self.kept:
+            return advantages
         rollouts = make_rollouts(
             self.step_in_work, self.config.num_generations, self.config.max_completion_length,
-            *zip(*rows, strict=True),
+            *zip(*(rows[i] for i in self.kept), strict=True),
         )
+        # a term that draws random numbers draws the same ones in every process
         before = rng_state(self.accelerator.device)
         seed_everything(1_000_003 * self.config.seed + rollouts.step)
         values, rewards = call_terms(self.terms, rollouts)
         restore_rng(before, self.accelerator.device)
-        advantages, flat = advantages_of(self.config, rewards, rollouts.accuracy)
-        self.now.metrics |= rollout_metrics(rollouts, values, rewards, flat)
+        credit, flat = advantages_of(self.config, rewards, rollouts.accuracy)
+        self.metrics |= rollout_metrics(rollouts, values, rewards, flat)
         if self.accelerator.is_main_process:
-            write_rollouts(self.folder, rollouts, values, rewards, advantages.numpy())
+            write_rollouts(self.folder, rollouts, values, rewards, credit.numpy())
+        advantages[self.kept] = credit
         return advantages
 
     def _compute_loss(self, model, inputs):
         """The only change is that the loss is kept for the metrics."""
         loss = super()._compute_loss(model, inputs)
-        self.now.losses.append(loss.detach())
+        self.losses.append(loss.detach())
         return loss
 
     def _clip_grad_norm(self, model):
@@ -233,40 +201,38 @@ class TermsTrainer(GRPOTrainer):
         finite or nothing is left to learn from: without gradients AdamW changes neither weights nor
         moments."""
         norm = super()._clip_grad_norm(model)
-        if self.is_deepspeed_enabled:  # the update is made already, with gradient 0 if need be
-            self.now.norms.append(float("nan") if norm is None else float(norm))
-            return norm
-        rows = self.now.real_rows[self.state.global_step % self.config.mini_batches]
-        if rows and np.isfinite(float(norm)):
-            self.now.norms.append(float(norm))
+        value = float("nan") if norm is None else float(norm)
+        rows = self.real_rows[self.state.global_step % self.config.mini_batches]
+        # DeepSpeed has made the update already, with gradient 0 if need be
+        if self.is_deepspeed_enabled or (rows and np.isfinite(value)):
+            self.norms.append(value)
         else:
-            self.now.skipped += bool(rows)
+            self.skipped += bool(rows)
             model.zero_grad(set_to_none=True)
         return norm
 
     def end_step(self) -> dict[str, float]:
         """The metrics of the generation step that was trained on, in :mod:`rl.logs`'s names."""
-        config, now, number = self.config, self.now, self.step_in_work - 1
-        found = self._metrics["train"]
-        self.empty_steps = 0 if len(now.kept) else self.empty_steps + 1
-        if len(now.kept):
-            loss = self.accelerator.gather(torch.stack(now.losses).sum()[None]).mean()
-            updates, tokens = len(now.norms), [float(b["tokens"]) for b in now.micro_batches]
-            now.metrics |= {
-                "loss": float(loss) / max(updates, 1), "grad_norm": sum(now.norms) / max(updates, 1),
-                **{
-                    name: sum(map(float.__mul__, tokens, found[key])) / max(sum(tokens), 1)
-                    for name, key in TOKEN_MEANS.items()
-                },
-                "updates": updates, "skipped_updates": now.skipped,
+        config, step, found = self.config, self.step_in_work - 1, self._metrics["train"]
+        self.empty_steps = 0 if self.kept else self.empty_steps + 1
+        if self.kept:
+            updates = max(len(self.norms), 1)
+            loss = self.accelerator.gather(torch.stack(self.losses).sum()[None]).mean()
+            tokens = [float(batch["tokens"]) for batch in self.micro_batches]
+            for name, key in TOKEN_MEANS.items():
+                sums = [n * value for n, value in zip(tokens, found[key], strict=False)]
+                self.metrics[name] = sum(sums) / max(sum(tokens), 1)
+            self.metrics |= {
+                "loss": float(loss) / updates, "grad_norm": sum(self.norms) / updates,
+                "updates": len(self.norms), "skipped_updates": self.skipped,
+                "seconds/update": round(time.perf_counter() - self.update_began, 4),
             }  # fmt: skip
-            now.lap("update")
         found.clear()
         return {
-            "step": number,
-            "epoch": number * config.prompts_per_step * oversampling(config) / self.problems,
-            "learning_rate": config.learning_rate * rate_factor(config, number),
-            **now.metrics,
+            "step": step,
+            "epoch": step * config.prompts_per_step * oversampling(config) / self.problems,
+            "learning_rate": config.learning_rate * rate_factor(config, step),
+            **self.metrics,
         }
 
     def _save_checkpoint(self, model, trial):
@@ -274,19 +240,14 @@ class TermsTrainer(GRPOTrainer):
         model card, which GRPOTrainer adds."""
         step = self.state.global_step // self.config.mini_batches
         scratch = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
-        terms = {t.name: t.state_dict() for t in self.terms if hasattr(t, "state_dict")}
+        memories = {t.name: t.state_dict() for t in self.terms if hasattr(t, "state_dict")}
         with dropped_unless_whole(scratch):
             Trainer._save_checkpoint(self, model, trial)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
                 save_state(scratch, {
-                    "step": step, "empty_steps": self.empty_steps, "seconds": self.seconds(),
-                    "terms": terms,
+                    "step": step, "empty_steps": self.empty_steps, "terms": memories,
+                    "seconds": time.time() - self.began,
                 })
                 seal(self.folder, scratch, step)
         self.accelerator.wait_for_everyone()
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what :meth:`_save_checkpoint` put into a checkpoint."""
-        self.empty_steps, self.earlier_seconds = state["empty_steps"], state["seconds"]
-        restore_terms(self.terms, state["terms"])
