@@ -37,7 +37,7 @@ from paperlib.rl.logs import RunLog, Watch, write_complete
 from paperlib.rl.policy import check_precision, load_policy, quiet_transformers, resolve_device
 from paperlib.rl.trackers import check_trackers
 from paperlib.rl.train import end_reason, open_folder, restore_terms, reward_terms
-from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
+from paperlib.rl.trl_settings import grpo_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.tasks.data import load_problems
 
@@ -58,19 +58,17 @@ def train(
     trackers = check_trackers(report_to)
     place = resolve_device(device)
     check_precision(config.precision, place)
-    kind = place.type
-    trainer = make_trainer(config, folder, kind, vllm=vllm)
+    trainer = make_trainer(config, folder, place.type, vllm=vllm)
     first = trainer.is_world_process_zero()
     if first:
-        open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
+        open_folder(config, folder, place.type, processes=trainer.args.world_size, vllm=vllm)
     trainer.accelerator.wait_for_everyone()
-    checkpoint = newest_checkpoint(folder, config.save_steps)
+    checkpoint, start = newest_checkpoint(folder, config.save_steps), 0
     if checkpoint:
         state = load_state(checkpoint)
         restore_terms(trainer.terms, state["terms"])
-        trainer.empty_steps = state["empty_steps"]
-    start, seconds = (state["step"], state["seconds"]) if checkpoint else (0, 0.0)
-    trainer.began = time.time() - seconds  # interruptions left out
+        start, trainer.empty_steps = state["step"], state["empty_steps"]
+        trainer.began -= state["seconds"]
     if first:
         trainer.run_log = RunLog(
             folder, start, config.max_steps, progress=progress, watch=watch, trackers=trackers,
@@ -104,11 +102,9 @@ def make_trainer(
     problems = load_problems(config.dataset)
     terms = reward_terms(config)
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by the launcher
+    settings = grpo_settings(config, device, processes, vllm=vllm)
     # before the model: under ZeRO-3 it decides how weights are loaded
-    args = GRPOConfig(
-        output_dir=str(folder / "checkpoints"), **grpo_settings(config, processes),
-        **machine_settings(config, device, processes, vllm),
-    )
+    args = GRPOConfig(output_dir=str(folder / "checkpoints"), **settings)
     model, tokenizer = load_policy(config.model)
     stream = make_stream(config, problems, model, tokenizer)
     order = stream.next(config.max_steps * config.prompts_per_step * oversampling(config))
@@ -128,16 +124,12 @@ def make_trainer(
             f"({error}); valid with beta > 0: 'tiny', a folder or a hub id"
         ) from error
     trainer.remove_callback(PrinterCallback)
-    _check_layer_logits(trainer)
-    return trainer
-
-
-def _check_layer_logits(trainer: TermsTrainer) -> None:
-    """Where the model is sharded, every process must make the same forward passes."""
-    sharded, updates = trainer._dist, trainer.config.mini_batches
+    # where the model is sharded, every process must make the same forward passes
+    sharded, updates = trainer._dist, config.mini_batches
     if trainer.asking and (sharded.is_fsdp or (sharded.is_zero3 and updates == 1)):
         raise UserError(
             f"reward term {trainer.asking.name!r} needs layer logits, which are not read under "
             f"FSDP, nor under ZeRO-3 with mini_batches = {updates}; valid: ZeRO-3 with 2 or more, "
             "or a model that is not sharded"
         )
+    return trainer

@@ -19,62 +19,38 @@ from paperlib.rl.policy import in_eval_mode
 
 
 @torch.no_grad()
-def layer_logits_of(
-    model: Any, prompt_ids: list[list[int]], completion_ids: list[list[int]],
-    positions: list[int], reading: str, *, batch_size: int,
-) -> Tensor:
-    """The logit of token ``positions[i]`` of completion ``i`` at every layer: ``[n, layers]``
-    float32, CPU.
-
-    Equal to what :func:`paperlib.rl.sampling.sample_groups` records, by a forward pass over each
-    prompt and completion up to that token, ``batch_size`` rows at a time, in eval mode.
-    """
-    before = [
-        prompt + ids[:at]
-        for prompt, ids, at in zip(prompt_ids, completion_ids, positions, strict=True)
-    ]
-    tokens = torch.tensor([ids[at] for ids, at in zip(completion_ids, positions, strict=True)])
-    out = []
-    # the trace keeps the last position: pad on the left
-    with in_eval_mode(model), LayerTrace(model, reading) as trace:
-        for rows in torch.arange(len(before)).split(batch_size):
-            input_ids, mask, positions_of = left_padded([before[i] for i in rows], 0, model.device)
-            # the decoder alone: TRL replaces the forward of the whole model, and its vocabulary
-            # product is not needed
-            model.base_model(
-                input_ids=input_ids, attention_mask=mask, position_ids=positions_of,
-                use_cache=False,
-            )
-            out.append(trace.logits(tokens[rows].to(model.device)).cpu())
-    return torch.cat(out)
-
-
-def _answers(trainer: Any, settings: Any, completion_ids: list[list[int]]) -> list[int | None]:
-    """Index of the token in each completion whose layer logits the asking term wants."""
-    tokenizer = trainer.processing_class
-    texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
-    return [
-        answer_token(tokenizer, ids, text, settings.position)
-        for ids, text in zip(completion_ids, texts, strict=True)
-    ]
-
-
 def wrong_answers(
     trainer: Any, settings: Any, prompts: list, completion_ids: list[list[int]],
     accuracy: list[float],
 ) -> np.ndarray:
     """``[n, layers]`` float32: layer logits at the answers of the wrong rollouts, else NaN, as the
-    ``settings`` of the asking term say."""
-    places = _answers(trainer, settings, completion_ids)
-    rows = [row for row, at in enumerate(places) if at is not None and accuracy[row] < 0.5]
-    layers = trainer.model.config.get_text_config().num_hidden_layers
+    ``settings`` of the asking term say.
+
+    Equal to what :func:`paperlib.rl.sampling.sample_groups` records, by a forward pass over each
+    prompt and completion up to the answer, in eval mode.
+    """
+    model, places = trainer.model, _answers(trainer, settings, completion_ids)
+    wrong = [row for row, at in enumerate(places) if at is not None and accuracy[row] < 0.5]
+    layers = model.config.get_text_config().num_hidden_layers
+    size = trainer.args.per_device_train_batch_size
     out = np.full((len(places), layers), np.nan, dtype=np.float32)
-    if rows:
-        out[rows] = layer_logits_of(
-            trainer.model, trainer._tokenize_prompts([prompts[row] for row in rows])[0],
-            [completion_ids[row] for row in rows], [places[row] for row in rows], settings.logit,
-            batch_size=trainer.args.per_device_train_batch_size,
-        ).numpy()
+    # the trace keeps the last position: pad on the left
+    with in_eval_mode(model), LayerTrace(model, settings.logit) as trace:
+        for start in range(0, len(wrong), size):
+            rows = wrong[start : start + size]
+            prompt_ids = trainer._tokenize_prompts([prompts[row] for row in rows])[0]
+            before = [
+                ids + completion_ids[row][: places[row]]
+                for ids, row in zip(prompt_ids, rows, strict=True)
+            ]
+            input_ids, mask, positions = left_padded(before, 0, model.device)
+            # the decoder alone: TRL replaces the forward of the whole model, and its vocabulary
+            # product is not needed
+            model.base_model(
+                input_ids=input_ids, attention_mask=mask, position_ids=positions, use_cache=False
+            )
+            tokens = torch.tensor([completion_ids[row][places[row]] for row in rows])
+            out[rows] = trace.logits(tokens.to(model.device)).cpu().numpy()
     return out
 
 
@@ -103,3 +79,13 @@ def read_along(
     values = torch.cat(logits).numpy()
     values[[at is None for at in places]] = np.nan
     return torch.cat(out), values
+
+
+def _answers(trainer: Any, settings: Any, completion_ids: list[list[int]]) -> list[int | None]:
+    """Index of the token in each completion whose layer logits the asking term wants."""
+    tokenizer = trainer.processing_class
+    texts = tokenizer.batch_decode(completion_ids, skip_special_tokens=True)
+    return [
+        answer_token(tokenizer, ids, text, settings.position)
+        for ids, text in zip(completion_ids, texts, strict=True)
+    ]

@@ -48,13 +48,18 @@ FIXED = {
     "fp16": False, "cast_lm_head_to_fp32": False,
     "activation_checkpointing_kwargs": {"use_reentrant": False},
     "lr_scheduler_type": "constant",  # the rate is set anew at each step, as in our loop
-    "save_strategy": "steps", "save_total_limit": None,
+    "save_strategy": "steps", "save_total_limit": None, "ddp_find_unused_parameters": False,
+    "eval_strategy": "no",  # checkpoints are evaluated by paperlib.evaluation
+    "logging_strategy": "no", "report_to": [], "disable_tqdm": True,  # by rl.logs alone
 }  # fmt: skip
 
 
-def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
-    """Keyword arguments of ``trl.GRPOConfig`` that follow from the run, machine aside, with each
-    update's completions shared out evenly among the processes."""
+def grpo_settings(
+    config: RunConfig, device: str = "cpu", processes: int = 1, *, vllm: bool = False
+) -> dict[str, Any]:
+    """Keyword arguments of ``trl.GRPOConfig``, each update's completions shared out evenly among
+    the processes. ``device`` ("cpu" or "cuda") and ``vllm``, sampling on the GPUs that train,
+    change how fast and not what is computed."""
     completions = config.prompts_per_step * config.num_generations
     per_update = completions // config.mini_batches
     if per_update % processes:
@@ -67,7 +72,7 @@ def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
     width = config.max_prompt_length + config.max_completion_length
     room = max(1, config.micro_batch_tokens // width)  # completions in one pass with gradient
     per_device = max(n for n in range(1, min(local, room) + 1) if local % n == 0)
-    return {
+    settings = {
         **{name: getattr(config, name) for name in SAME}, **FIXED,
         "generation_batch_size": completions,  # trained on; dynamic sampling draws more
         # min(ratio, delta) binds where the advantage is negative only: the dual clip
@@ -80,22 +85,8 @@ def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
         "activation_checkpointing": config.gradient_checkpointing,
         # checkpoints on generation boundaries only: there alone a resumed run is exact
         "save_steps": config.save_steps * config.mini_batches,
-    }
-
-
-def machine_settings(
-    config: RunConfig, device: str, processes: int, vllm: bool
-) -> dict[str, Any]:
-    """Keyword arguments of ``trl.GRPOConfig`` that change where ("cpu" or "cuda") and how fast,
-    not what; ``vllm`` samples on the GPUs that train."""
-    settings: dict[str, Any] = {
         "use_cpu": device == "cpu",
         "optim": "adamw_torch" if device == "cpu" else "adamw_torch_fused",
-        "eval_strategy": "no",  # checkpoints are evaluated by paperlib.evaluation
-        "logging_strategy": "no",  # metrics.jsonl is written by rl.logs
-        "report_to": [],
-        "disable_tqdm": True,
-        "ddp_find_unused_parameters": False,
         "use_vllm": vllm,
     }
     if device == "cpu" and processes > 1:

@@ -92,8 +92,8 @@ class TermsTrainer(GRPOTrainer):
         slot = self._step % self.args.steps_per_generation
         if slot == 0:
             self.collect()
-        batch = self.micro_batches[slot]
-        return {name: value.to(self.accelerator.device) for name, value in batch.items()}
+        device = self.accelerator.device
+        return {name: value.to(device) for name, value in self.micro_batches[slot].items()}
 
     def collect(self) -> None:
         """Sample, grade and reward a generation step, and deal out its rows."""
@@ -138,11 +138,12 @@ class TermsTrainer(GRPOTrainer):
             return compute(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
 
         def logps(rows: Tensor) -> Tensor:
-            return compute(model, input_ids[rows], attention_mask[rows], logits_to_keep, **kwargs)[0]
+            masks = attention_mask[rows]
+            return compute(model, input_ids[rows], masks, logits_to_keep, **kwargs)[0]
 
-        completions = (x[:, -logits_to_keep:] for x in (input_ids, attention_mask))
         out, self.layer_logits = read_along(
-            self, self.asking.settings, *completions, logps, batch_size
+            self, self.asking.settings, input_ids[:, -logits_to_keep:],
+            attention_mask[:, -logits_to_keep:], logps, batch_size,
         )
         return out, None, None
 
