@@ -112,8 +112,8 @@ def loss_parity(
     batch, advantages = fixed_batch(config)
     near_policy(config, model, batch)
     trainer.current_gradient_accumulation_steps = 2
-    dealt, _ = deal(config, trl_rows(batch, config, reference), torch.arange(len(advantages)),
-                    advantages, micro_batch=trainer.args.per_device_train_batch_size)  # fmt: skip
+    rows, size = trl_rows(batch, config, reference), trainer.args.per_device_train_batch_size
+    dealt, _ = deal(config, rows, list(range(16)), advantages, micro_batch=size)
     assert len(dealt) == 4
     found = []
     for window, rows in enumerate((range(8), range(8, 16))):
