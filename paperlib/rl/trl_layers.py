@@ -55,30 +55,30 @@ def wrong_answers(
 
 
 def read_along(
-    trainer: Any, settings: Any, completion_ids: Tensor, mask: Tensor,
-    logps: Callable[[Tensor], Tensor], batch_size: int,
+    trainer: Any, settings: Any, forward: Callable, input_ids: Tensor, attention_mask: Tensor,
+    logits_to_keep: int, batch_size: int,
 ) -> tuple[Tensor, np.ndarray]:
-    """What ``logps``, a forward pass over some rows, gives for all ``n``, and on the way layer
-    logits ``[n, layers]`` at the answers of all rollouts, NaN where there is none.
-    ``completion_ids`` and ``mask`` ``[n, width]`` are the last columns of the model's input."""
+    """The log-probabilities of TRL's ``forward`` pass over the rows, and on the way layer logits
+    ``[n, layers]`` at the answers of all rollouts, NaN where there is none."""
+    completion_ids, mask = input_ids[:, -logits_to_keep:], attention_mask[:, -logits_to_keep:]
     # TRL may mask a completion because it was cut: it is as wide as can be
     mask = mask.bool() | ~mask.any(1, keepdim=True)
     ids = [row[real].tolist() for row, real in zip(completion_ids, mask, strict=True)]
     places = _answers(trainer, settings, ids)
     tokens = torch.tensor([row[at or 0] for row, at in zip(ids, places, strict=True)])
     # counted from the right; the position before a token predicts it
-    columns = torch.tensor([at or 0 for at in places]) - completion_ids.shape[1] - 1
-    head, device = trainer.model.get_output_embeddings(), completion_ids.device
-    out, logits = [], []
+    columns = torch.tensor([at or 0 for at in places]) - logits_to_keep - 1
+    head, device = trainer.model.get_output_embeddings(), input_ids.device
+    logps, logits = [], []
     with LayerTrace(trainer.model, settings.logit) as trace:
         for rows in torch.arange(len(ids)).split(batch_size):
             trace.columns = columns[rows].to(device)
-            out.append(logps(rows))
+            logps.append(forward(input_ids[rows], attention_mask[rows])[0])
             with trainer._dist.gather_params([head.weight]):
                 logits.append(trace.logits(tokens[rows].to(device)).cpu())
     values = torch.cat(logits).numpy()
     values[[at is None for at in places]] = np.nan
-    return torch.cat(out), values
+    return torch.cat(logps), values
 
 
 def _answers(trainer: Any, settings: Any, completion_ids: list[list[int]]) -> list[int | None]:

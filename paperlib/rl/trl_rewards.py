@@ -3,9 +3,9 @@
     terms = recipe("memory_r", "Memory-R+", "tiny", seed=0).terms
     GRPOTrainer(model, reward_funcs=[as_reward_function(term) for term in terms], ...)
 
-The data set has the columns ``id``, ``question``, ``answer`` next to ``prompt``. TRL hands every
-reward function its trainer's ``log_metric`` method; through it the function knows the trainer, and
-so the weights that are being trained, the tokenizer, the settings, and whether this is training.
+The data set has the columns ``id``, ``question``, ``answer`` next to ``prompt``. Through the
+``log_metric`` method that TRL hands it, the function knows the trainer: the weights that are being
+trained, the tokenizer, the settings, and whether this is training.
 
 What a stock trainer costs against our own loop:
 
@@ -108,9 +108,8 @@ def _rollouts(
     trainer: Any, step: int, completion_ids: list[list[int]], columns: dict[str, Any]
 ) -> Rollouts:
     """What our loop would have made of the same completions, layer logits aside."""
-    problems = _problems(columns)
-    ids = [problem.id for problem in problems]
-    size, args = trainer.args.num_generations, trainer.args
+    problems, args = _problems(columns), trainer.args
+    ids, size = [problem.id for problem in problems], args.num_generations
     if not trainer.model.training:
         size = args.num_generations_eval or size
     groups = [ids[i : i + size] for i in range(0, len(ids), size)]
@@ -123,8 +122,7 @@ def _rollouts(
     texts = trainer.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
     ends = end_tokens(trainer.model, trainer.processing_class)
     return make_rollouts(
-        step, size, args.max_completion_length, problems, texts,
-        [len(row) for row in completion_ids],
+        step, size, args.max_completion_length, problems, texts, list(map(len, completion_ids)),
         [not row or row[-1] not in ends for row in completion_ids],
         grade_all(texts, [p.answer for p in problems], questions=columns["question"]),
     )

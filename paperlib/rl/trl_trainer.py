@@ -7,6 +7,7 @@ TRL calls them, against the version that is installed.
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,12 @@ class StepCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         trainer = self.trainer
-        if state.global_step % trainer.config.mini_batches:
-            return
-        metrics = trainer.end_step()
-        if trainer.run_log:
-            trainer.run_log.step(metrics)
-        if trainer.empty_steps == trainer.config.max_empty_steps:
-            control.should_save = control.should_training_stop = True
+        if state.global_step % trainer.config.mini_batches == 0:
+            metrics = trainer.end_step()
+            if trainer.run_log:
+                trainer.run_log.step(metrics)
+            if trainer.empty_steps == trainer.config.max_empty_steps:
+                control.should_save = control.should_training_stop = True
 
 
 class TermsTrainer(GRPOTrainer):
@@ -103,8 +103,8 @@ class TermsTrainer(GRPOTrainer):
         failures, machine = grading_failures.total(), self.accelerator
         with timed(self.metrics, "sample"):
             found = self._generate_and_score_completions(self.prompts())
-        failures = sum(gather_object([grading_failures.total() - failures]))
-        self.metrics["grading_failures"] = failures
+        failures = gather_object([grading_failures.total() - failures])
+        self.metrics["grading_failures"] = sum(failures)
         with timed(self.metrics, "terms"):
             advantages = self.reward()
         self.micro_batches, self.real_rows = deal(
@@ -133,19 +133,15 @@ class TermsTrainer(GRPOTrainer):
     ):
         """The only change is that layer logits come with the sampling policy's logps."""
         compute = super()._get_per_token_logps_and_entropies
+        forward = partial(compute, model, logits_to_keep=logits_to_keep, **kwargs)
         policy = model is self.model and self.model.training and not torch.is_grad_enabled()
         if not (self.asking and policy):
-            return compute(model, input_ids, attention_mask, logits_to_keep, batch_size, **kwargs)
-
-        def logps(rows: Tensor) -> Tensor:
-            masks = attention_mask[rows]
-            return compute(model, input_ids[rows], masks, logits_to_keep, **kwargs)[0]
-
-        out, self.layer_logits = read_along(
-            self, self.asking.settings, input_ids[:, -logits_to_keep:],
-            attention_mask[:, -logits_to_keep:], logps, batch_size,
+            return forward(input_ids, attention_mask, batch_size=batch_size)
+        logps, self.layer_logits = read_along(
+            self, self.asking.settings, forward, input_ids, attention_mask, logits_to_keep,
+            batch_size,
         )
-        return out, None, None
+        return logps, None, None
 
     def grade(self, prompts, completions, completion_ids, id, answer, **_) -> list[float]:
         """The one reward function TRL knows: 1 for a right final answer. In training TRL's
@@ -156,8 +152,8 @@ class TermsTrainer(GRPOTrainer):
         return right
 
     def reward(self) -> Tensor:
-        """Choose the rows to train on, of all processes, and call the reward terms with them, in
-        every process with the same: advantages ``[n]`` of all rows."""
+        """Choose the rows to train on and call the reward terms, in each process with the same
+        rollouts, of all: advantages ``[n]``."""
         problems, texts, completion_ids, right = zip(*self.sampled, strict=True)
         layer_logits = self.layer_logits if self.asking else [None] * len(right)
         if layer_logits is None:  # TRL made no forward pass
@@ -198,9 +194,8 @@ class TermsTrainer(GRPOTrainer):
         return loss
 
     def _clip_grad_norm(self, model):
-        """The only change is that an update is left out, as in our loop, when the gradient is not
-        finite or nothing is left to learn from: without gradients AdamW changes neither weights nor
-        moments."""
+        """The only change is that an update is left out when the gradient is not finite or nothing
+        is left to learn from: without gradients AdamW changes neither weights nor moments."""
         norm = super()._clip_grad_norm(model)
         value = float("nan") if norm is None else float(norm)
         rows = self.real_rows[self.state.global_step % self.config.mini_batches]
@@ -219,15 +214,15 @@ class TermsTrainer(GRPOTrainer):
         if self.kept:
             updates = max(len(self.norms), 1)
             loss = self.accelerator.gather(torch.stack(self.losses).sum()[None]).mean()
-            tokens = [float(batch["tokens"]) for batch in self.micro_batches]
-            for name, key in TOKEN_MEANS.items():
-                sums = [n * value for n, value in zip(tokens, found[key], strict=False)]
-                self.metrics[name] = sum(sums) / max(sum(tokens), 1)
             self.metrics |= {
                 "loss": float(loss) / updates, "grad_norm": sum(self.norms) / updates,
                 "updates": len(self.norms), "skipped_updates": self.skipped,
                 "seconds/update": round(time.perf_counter() - self.update_began, 4),
             }  # fmt: skip
+            tokens = [float(batch["tokens"]) for batch in self.micro_batches]
+            for name, key in TOKEN_MEANS.items():
+                sums = [n * value for n, value in zip(tokens, found[key], strict=False)]
+                self.metrics[name] = sum(sums) / max(sum(tokens), 1)
         found.clear()
         return {
             "step": step,
