@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,22 +57,20 @@ def test_every_algorithmic_field_comes_from_the_config(tmp_path, name, preset):
     config = replace(recipe(paper, name, "paper", 3, preset), engine="trl", precision="fp32",
                      mask_truncated_completions=name == "GRPO", top_p=0.9)  # fmt: skip
     args = GRPOConfig(output_dir=str(tmp_path), **grpo_settings(config))
-    for field in SAME:
-        assert getattr(args, field) == getattr(config, field), field
+    assert {n: getattr(args, n) for n in SAME} == {n: getattr(config, n) for n in SAME}
+    assert {n: getattr(args, n) for n in FIXED} == FIXED
     assert args.delta == config.dual_clip
     assert args.scale_rewards == ("group" if config.scale_rewards else "none")
     assert args.activation_checkpointing == config.gradient_checkpointing
     # completions, not prompts; updates, not generation steps
-    rows = config.prompts_per_step * config.num_generations
-    assert args.generation_batch_size == rows
     per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps
-    assert per_update == rows // config.mini_batches
+    assert args.generation_batch_size == per_update * config.mini_batches
+    assert args.generation_batch_size == config.prompts_per_step * config.num_generations
     assert args.steps_per_generation == config.mini_batches * args.gradient_accumulation_steps
     assert args.max_steps == config.max_steps * config.mini_batches
     assert args.save_steps == config.save_steps * config.mini_batches
     width = config.max_prompt_length + config.max_completion_length
     assert args.per_device_train_batch_size * width <= max(config.micro_batch_tokens, width)
-    assert all(getattr(args, name) == value for name, value in FIXED.items())
 
 
 # GRPOConfig's own fields that change no result as they are used here
@@ -88,15 +87,11 @@ INERT = {
 }  # fmt: skip
 
 
-def test_no_field_of_grpo_config_is_left_to_its_default(tmp_path):
+def test_no_field_of_grpo_config_is_left_to_its_default():
     """A TRL release with a new setting fails here, by the setting's name."""
-    config = smoke()
-    of_trainer = {f.name for f in fields(TrainingArguments)}
-    known = {*grpo_settings(config, "cuda", 8, vllm=True), *INERT}
-    new = [
-        f.name for f in fields(GRPOConfig)
-        if f.name not in of_trainer | known and not f.name.startswith("vllm_")
-    ]  # fmt: skip
+    known = {*grpo_settings(smoke(), "cuda", 8, vllm=True), *INERT}
+    known |= {f.name for f in fields(TrainingArguments)}
+    new = {f.name for f in fields(GRPOConfig) if not f.name.startswith("vllm_")} - known
     assert not new, f"TRL {trl.__version__} has settings that nothing is said about: {new}"
 
 
@@ -117,17 +112,12 @@ def test_completions_are_shared_out_among_processes():
     ({"dynamic_sampling": True, "loss_type": "grpo"}, "dynamic sampling with loss_type 'grpo'"),
     ({"max_steps": 0}, "base model"),
     ({"engine": "verl"}, "unknown engine 'verl'; valid: ours, trl"),
+    ({"engine": "ours"}, "engine is 'ours'; this one trains 'trl'"),
+    ({"beta": 0.1, "model": "owner/name::folder"}, "knows no subfolder"),
 ])  # fmt: skip
-def test_what_trl_cannot_do_is_refused_by_name(changes, words):
+def test_what_trl_cannot_do_is_refused_by_name(tmp_path, changes, words):
     with pytest.raises(UserError, match=words):
-        smoke("GRPO", **changes)
-
-
-def test_each_engine_refuses_the_other_ones_runs(tmp_path):
-    with pytest.raises(UserError, match="paperlib.rl.trl_engine"):
-        train_ours(smoke(), tmp_path)
-    with pytest.raises(UserError, match="engine is 'ours'"):
-        trl_engine.make_trainer(replace(smoke(), engine="ours"), tmp_path)
+        trl_engine.make_trainer(smoke("GRPO", **changes), tmp_path)
 
 
 def test_recipes_of_an_engine():
@@ -141,6 +131,8 @@ def test_recipes_of_an_engine():
         recipe("meds", "GRPO w/ Entropy Adv", "tiny", 0, engine="trl")
     with pytest.raises(UserError, match="unknown engine 'verl'"):
         recipe("meds", "Base", "tiny", 0, engine="verl")
+    with pytest.raises(UserError, match="is trained by paperlib.rl.trl_engine"):
+        train_ours(theirs, Path("nowhere"))
 
 
 def test_tables_name_the_engine_and_its_approximation(tmp_path):
@@ -239,26 +231,23 @@ def test_signatures_of_what_is_overridden():
         assert found == expected, f"{where} takes ({found}), not ({expected})"
 
 
-def spied(name, real, order):
-    def spy(self, *args, **kwargs):
-        if name not in order:
-            order.append(name)
-        return real(self, *args, **kwargs)
-
-    return spy
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of MEDS with another memory, and the order in which methods were first called."""
-    order: list[str] = []
+    order: dict[str, None] = {}
     folder = tmp_path_factory.mktemp("trl") / "run"
+
+    def spied(name, real):
+        return lambda self, *args, **kwargs: (
+            order.setdefault(name), real(self, *args, **kwargs)
+        )[1]  # fmt: skip
+
     with pytest.MonkeyPatch.context() as patch:
         for name in SIGNATURES:
-            patch.setattr(TermsTrainer, name, spied(name, getattr(TermsTrainer, name), order))
+            patch.setattr(TermsTrainer, name, spied(name, getattr(TermsTrainer, name)))
         torch.set_num_threads(1)
         trl_engine.train(stateful(), folder, device="cpu", progress=False)
-    return folder, order
+    return folder, list(order)
 
 
 def stateful():
@@ -278,11 +267,11 @@ def test_order_of_what_is_overridden(finished):
 
 @NEEDS_TINY
 def test_prompts_are_our_loops_in_its_order(tmp_path):
-    config = smoke("GRPO", max_steps=5)  # 20 of 8 problems: over the epochs
+    config = smoke("DAPO", max_steps=5)  # 40 of 8 problems: over the epochs
     trainer = trl_engine.make_trainer(config, tmp_path)
     _, tokenizer = load_policy("tiny")
     stream = make_stream(config, load_problems(config.dataset), trainer.model, tokenizer)
-    wanted = [stream.problems[i] for _ in range(5) for i in stream.next(config.prompts_per_step)]
+    wanted = [stream.problems[i] for i in stream.next(5 * OVERSAMPLING * config.prompts_per_step)]
     asked = []
     for step in range(5):
         trainer.state.global_step = step * config.mini_batches
@@ -366,24 +355,19 @@ def test_learning_rate_moves_once_a_generation_step(tmp_path):
     assert decays == {config.weight_decay}  # norms too
 
 
-def keeping(accuracy, **changes):
-    """What is kept and counted; groups of two, two prompts a step."""
-    config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2, **changes)
-    kept, counts = keep_groups(config, torch.tensor(accuracy, dtype=torch.float64))
-    return kept, counts
-
-
 def test_dynamic_sampling_keeps_the_first_mixed_groups_and_counts():
-    kept, counts = keeping([1, 1, 0, 1, 0, 0, 1, 0])
-    assert kept == [2, 3, 6, 7]
-    assert counts == {
+    def keep(*accuracy, **changes):  # groups of two, two prompts a step
+        config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2, **changes)
+        return keep_groups(config, torch.tensor(accuracy, dtype=torch.float64))
+
+    assert keep(1, 1, 0, 1, 0, 0, 1, 0) == ([2, 3, 6, 7], {
         "generation_batches": 1, "groups_drawn": 4, "groups_kept": 2, "groups_dropped": 2,
         "accuracy_drawn": 0.5,
-    }  # fmt: skip
-    kept, counts = keeping([0, 1, 0, 1, 0, 1, 0, 1])  # more than are needed: not "dropped"
+    })  # fmt: skip
+    kept, counts = keep(0, 1, 0, 1, 0, 1, 0, 1)  # more than are needed: not "dropped"
     assert kept == [0, 1, 2, 3] and counts["groups_dropped"] == 0 and counts["groups_kept"] == 2
-    assert keeping([1, 1, 1, 1, 0, 0, 1, 1])[0] == []
-    assert keeping([1, 1, 0, 0], dynamic_sampling=False)[0] == [0, 1, 2, 3]
+    assert keep(1, 1, 1, 1, 0, 0, 1, 1)[0] == []
+    assert keep(1, 1, 0, 0, dynamic_sampling=False)[0] == [0, 1, 2, 3]
 
 
 def dealing(kept, process=0, processes=1):
@@ -409,8 +393,7 @@ def test_rows_are_dealt_group_by_group_whatever_the_processes():
     assert [[b["prompt_ids"].item() for b in of] for of in two] == [[2, 6], [3, 7]]
     assert [[b["tokens"].item() for b in of] for of in two] == [[7, 15], [7, 15]]
 
-
-def test_too_few_groups_are_filled_up_with_rows_that_teach_nothing():
+    # too few groups are filled up with rows that teach nothing
     dealt, windows = dealing([4, 5])
     assert windows == [2, 0]
     assert [b["completion_mask"].sum().item() for b in dealt] == [5, 6, 0, 0]
