@@ -13,12 +13,13 @@ from paperlib.errors import UserError
 from paperlib.methods.baselines import Correctness, Overlong
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import call_term
 from paperlib.rl import trl_layers
+from paperlib.rl.collect import make_rollouts
 from paperlib.rl.policy import load_policy
 from paperlib.rl.sampling import sample_groups
 from paperlib.rl.trl_rewards import as_reward_function
-from paperlib.tasks.data import load_problems
+from paperlib.tasks.data import Problem, load_problems
 from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
 
@@ -91,13 +92,9 @@ TEXTS = ["\\boxed{7}", "\\boxed{8}", "none", "2\\boxed{9}"]
 def by_hand(step, texts=TEXTS):
     """The same rollouts as ``Trainer.call(..., texts)``."""
     n = len(texts)
-    return Rollouts(
-        step=step, num_generations=2, problem_ids=[f"p{i // 2}" for i in range(n)],
-        questions=[f"question {i // 2}" for i in range(n)], golds=["7"] * n,
-        completions=list(texts), lengths=np.array([len(t) + 1 for t in texts]),
-        truncated=np.zeros(n, dtype=bool), max_completion_length=12,
-        accuracy=np.array([float("7" in t) for t in texts]),
-    )
+    problems = [Problem(f"p{i // 2}", f"question {i // 2}", "7") for i in range(n)]
+    return make_rollouts(step, 2, 12, problems, texts, [len(t) + 1 for t in texts], [False] * n,
+                         [float("7" in t) for t in texts])  # fmt: skip
 
 
 def memory_term(kind, **changes):
@@ -285,10 +282,8 @@ def test_a_stock_trainer_runs_both_methods(tmp_path):
     ]
     args = GRPOConfig(
         output_dir=str(tmp_path), max_steps=2, learning_rate=1e-3, per_device_train_batch_size=16,
-        per_device_eval_batch_size=16, gradient_accumulation_steps=1, steps_per_generation=1,
-        num_generations=8, num_iterations=1, max_completion_length=80, temperature=1.0, beta=0.0,
-        loss_type="dapo", scale_rewards="group", epsilon=0.2, epsilon_high=0.28, bf16=False,
-        gradient_checkpointing=False, use_cpu=True, report_to="none", save_strategy="no",
+        per_device_eval_batch_size=16, gradient_accumulation_steps=1, num_generations=8,
+        max_completion_length=80, use_cpu=True, bf16=False, report_to="none", save_strategy="no",
         logging_steps=1, disable_tqdm=True, seed=0,
     )
     before = copy.deepcopy(model.state_dict())
@@ -310,8 +305,5 @@ def test_a_stock_trainer_runs_both_methods(tmp_path):
     visits, seen = dict(meds.visits), spy.seen
     trainer.evaluate()
     assert meds.visits == visits and spy.seen is seen  # copies answered
-
-    prompt = rows[0]["prompt"]
-    assert tokenizer.apply_chat_template(
-        prompt, add_generation_prompt=True, return_dict=False
-    ) == build_prompt(tokenizer, problems[0].question, "boxed")
+    ids = trainer._tokenize_prompts([rows[0]["prompt"]])[0]
+    assert ids == [build_prompt(tokenizer, problems[0].question, "boxed")]
