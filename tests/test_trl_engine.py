@@ -60,7 +60,6 @@ def test_every_algorithmic_field_comes_from_the_config(tmp_path, name, preset):
     assert {n: getattr(args, n) for n in SAME} == {n: getattr(config, n) for n in SAME}
     assert {n: getattr(args, n) for n in FIXED} == FIXED
     assert args.delta == config.dual_clip
-    assert args.scale_rewards == ("group" if config.scale_rewards else "none")
     assert args.activation_checkpointing == config.gradient_checkpointing
     # completions, not prompts; updates, not generation steps
     per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps
@@ -73,14 +72,14 @@ def test_every_algorithmic_field_comes_from_the_config(tmp_path, name, preset):
     assert args.per_device_train_batch_size * width <= max(config.micro_batch_tokens, width)
 
 
-# GRPOConfig's own fields that change no result as they are used here
+# GRPOConfig's own fields that change no result as they are used here; the first three are about
+# advantages, which are ours
 INERT = {
+    "scale_rewards", "multi_objective_aggregation", "reward_weights",
     "model_init_kwargs", "trust_remote_code", "pad_to_multiple_of", "cache_implementation",
     "steps_per_generation", "ds3_gather_for_generation", "transformers_continuous_batching_config",
     "use_transformers_paged", "log_completions", "log_multimodal", "log_unique_prompts",
     "log_completions_hub_repo", "num_completions_to_print", "max_tool_calling_iterations",
-    "vllm_importance_sampling_cap", "vllm_importance_sampling_mode",
-    "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min",
     "sapo_temperature_neg", "sapo_temperature_pos", "vespo_k_pos", "vespo_k_neg",
     "vespo_lambda_pos", "vespo_lambda_neg", "entropy_coef_min", "entropy_coef_max",
     "entropy_coef_delta", "entropy_target", "ref_model_mixup_alpha", "ref_model_sync_steps",
@@ -373,10 +372,9 @@ def test_dynamic_sampling_keeps_the_first_mixed_groups_and_counts():
 def dealing(kept, process=0, processes=1):
     """Micro-batches of one row each; row i has i + 1 completion tokens and the token i."""
     config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2)
-    lengths = torch.arange(1, 9)
-    mask = (torch.arange(8) < lengths[:, None]).long()
-    rows = {"prompt_ids": torch.arange(8)[:, None], "prompt_mask": torch.ones(8, 1).long(),
-            "completion_ids": torch.arange(8)[:, None] * mask, "completion_mask": mask}  # fmt: skip
+    mask, ids = torch.ones(8, 8).tril().long(), torch.arange(8)[:, None]
+    rows = {"prompt_ids": ids, "prompt_mask": mask[:, :1], "completion_ids": ids * mask,
+            "completion_mask": mask}  # fmt: skip
     return deal(config, rows, kept, torch.arange(8.0), micro_batch=1, process=process,
                 processes=processes)  # fmt: skip
 

@@ -4,11 +4,10 @@ Our loop (:mod:`paperlib.rl.train`) knows one device; TRL brings several GPUs (a
 DeepSpeed, FSDP; ``paperlib/rl/launch``) and vLLM. The run folder is the same, so that tables,
 replay and evaluation need not know the engine. What differs from TRL's own trainer:
 
-1. Rewards are our reward terms, called with the rollouts of all processes, in the same way in each
-   of them, and never in evaluation. Advantages are ours (float64, ``advantage_epsilon``).
-2. The batch is dealt out anew after the rewards: mini-batches are whole groups in our loop's
-   order, whatever the number of processes, and the dapo loss divides by its own mini-batch's
-   tokens, where TRL divides by the mean of all mini-batches.
+1. Rewards are our reward terms, called with the rollouts of all processes in each of them, and
+   never in evaluation. Advantages are ours (float64, ``advantage_epsilon``).
+2. Mini-batches are whole groups in our loop's order, whatever the number of processes, and the dapo
+   loss divides by its own mini-batch's tokens, TRL's by the mean of all.
 3. The learning rate stays the same within a generation step; weight decay is on all parameters.
 4. Checkpoints hold the memories and get our folder's names.
 

@@ -31,17 +31,16 @@ SAME = (
     "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "adam_beta1",
     "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
 )  # fmt: skip
-# what our loop does not have, and how its rewards are summed
+# what our loop does not have
 FIXED = {
     "num_generations_eval": None, "num_iterations": 1, "top_k": 0, "min_p": None,
     "repetition_penalty": 1.0, "generation_kwargs": None, "chat_template_kwargs": None,
     "use_transformers_continuous_batching": False,  # it casts the weights that are trained
     "shuffle_dataset": False,  # the order is PromptStream's
     "remove_unused_columns": False,
-    "use_bias_correction_kl": False, "multi_objective_aggregation": "sum_then_normalize",
-    "reward_weights": None, "importance_sampling_level": "token", "top_entropy_quantile": 1.0,
-    "entropy_coef": 0.0, "use_adaptive_entropy": False, "off_policy_mask_threshold": None,
-    "sync_ref_model": False, "router_aux_loss_coef": 0.0,
+    "use_bias_correction_kl": False, "importance_sampling_level": "token",
+    "top_entropy_quantile": 1.0, "entropy_coef": 0.0, "use_adaptive_entropy": False,
+    "off_policy_mask_threshold": None, "sync_ref_model": False, "router_aux_loss_coef": 0.0,
     "disable_dropout": True,  # it samples in train mode
     # the ratio is to the weights that train, whoever samples, as in our loop under bf16
     "vllm_importance_sampling_correction": False,
@@ -77,7 +76,6 @@ def grpo_settings(
         "generation_batch_size": completions,  # trained on; dynamic sampling draws more
         # min(ratio, delta) binds where the advantage is negative only: the dual clip
         "delta": config.dual_clip,
-        "scale_rewards": "group" if config.scale_rewards else "none",
         "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": local // per_device,
         "max_steps": config.max_steps * config.mini_batches,

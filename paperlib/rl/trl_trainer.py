@@ -144,8 +144,8 @@ class TermsTrainer(GRPOTrainer):
         return logps, None, None
 
     def grade(self, prompts, completions, completion_ids, id, answer, **_) -> list[float]:
-        """The one reward function TRL knows: 1 for a right final answer. In training TRL's
-        advantages are not used, but those of :meth:`reward`."""
+        """The one reward function TRL knows: 1 for a right final answer. What TRL makes of it is
+        not used in training, but what :meth:`reward` does."""
         right = [float(r) for r in grade_all(completions, answer, questions=prompts)]
         problems = map(Problem, id, prompts, answer)
         self.sampled = list(zip(problems, completions, completion_ids, right, strict=True))
