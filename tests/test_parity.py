@@ -19,7 +19,7 @@ from paperlib.files import read_json, read_jsonl
 from paperlib.rl import trl_engine
 from paperlib.rl.train import train
 from paperlib.tasks.tiny import MODEL_DIR
-from tests.trl_world import loss_parity, our_sampler
+from tests.trl_world import loss_parity, with_our_sampler
 
 pytestmark = [
     pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built"),
@@ -35,28 +35,6 @@ def test_loss_and_gradient_of_a_fixed_batch(tmp_path, loss_type, beta):
     micro-batches, both clips and the dual clip active: 1e-5 relative."""
     for loss, gradient in loss_parity(loss_type, beta, tmp_path):
         assert loss < 1e-5 and gradient < 1e-5, (loss, gradient)
-
-
-def without_resampling(paper, method, **changes):
-    """A smoke recipe of three steps with every group kept, since the engines resample otherwise."""
-    small = {"num_generations": 4, "max_steps": 4, "save_steps": 4, "dynamic_sampling": False,
-             "max_completion_length": 48}  # fmt: skip
-    return replace(recipe(paper, method, "smoke", 0), **{**small, **changes})
-
-
-def both_engines(config, tmp_path, monkeypatch):
-    """The run of ``config`` on both engines, TRL with our sampler's random numbers."""
-    real = trl_engine.make_trainer
-
-    def make(*args, **kwargs):
-        trainer = real(*args, **kwargs)
-        our_sampler(trainer)
-        return trainer
-
-    monkeypatch.setattr(trl_engine, "make_trainer", make)
-    train(config, tmp_path / "ours", device="cpu", progress=False)
-    trl_engine.train(replace(config, engine="trl"), tmp_path / "trl", device="cpu", progress=False)
-    return tmp_path / "ours", tmp_path / "trl"
 
 
 def distance(a, b):
@@ -75,8 +53,14 @@ def rollouts(folder):
 def test_a_run_on_both_engines(tmp_path, monkeypatch, paper, method, steps):
     """With the same random numbers the engines draw the same completions and reward them alike,
     term by term; losses, norms and final weights agree to rounding."""
-    config = without_resampling(paper, method, max_steps=steps)
-    ours, theirs = both_engines(config, tmp_path, monkeypatch)
+    config = replace(  # every group kept, since the engines resample otherwise
+        recipe(paper, method, "smoke", 0), num_generations=4, max_steps=steps, save_steps=4,
+        dynamic_sampling=False, max_completion_length=48,
+    )
+    with_our_sampler(monkeypatch)
+    ours, theirs = tmp_path / "ours", tmp_path / "trl"
+    train(config, ours, device="cpu", progress=False)
+    trl_engine.train(replace(config, engine="trl"), theirs, device="cpu", progress=False)
     a, b = rollouts(ours), rollouts(theirs)
     assert list(a.columns) == list(b.columns)
     for column in a.columns:

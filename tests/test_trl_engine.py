@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from paperlib.experiments.rows import table1_runs
 from paperlib.experiments.store import Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic
 from paperlib.report import table1
-from paperlib.rl import trl_engine, trl_steps, trl_trainer
+from paperlib.rl import trl_engine, trl_trainer
 from paperlib.rl.collect import make_stream
 from paperlib.rl.export import export
 from paperlib.rl.logs import GLOSSARY
@@ -29,15 +30,8 @@ from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.policy import load_policy
 from paperlib.rl.train import train as train_ours
 from paperlib.rl.trl_batches import deal, keep_groups
-from paperlib.rl.trl_settings import (
-    FIXED,
-    LAUNCH_DIR,
-    OVERSAMPLING,
-    SAME,
-    grpo_settings,
-    machine_settings,
-)
-from paperlib.rl.trl_trainer import OVERRIDDEN, TermsTrainer
+from paperlib.rl.trl_settings import FIXED, LAUNCH_DIR, OVERSAMPLING, SAME, grpo_settings
+from paperlib.rl.trl_trainer import StepCallback, TermsTrainer
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
@@ -56,72 +50,57 @@ def smoke(method="DAPO", **changes):
 # -- settings ----------------------------------------------------------------------------------
 
 
-def grpo_config(config, tmp_path, processes=1):
-    return GRPOConfig(
-        output_dir=str(tmp_path), **grpo_settings(config, processes),
-        **machine_settings(config, "cpu", processes, vllm=False),
-    )
-
-
 @pytest.mark.parametrize("name", ["Memory-R+", "MEDS", "GRPO"])
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_every_algorithmic_field_comes_from_the_config(tmp_path, name, preset):
     paper = "memory_r" if name == "Memory-R+" else "meds"
     config = replace(recipe(paper, name, "paper", 3, preset), engine="trl", precision="fp32",
                      mask_truncated_completions=name == "GRPO", top_p=0.9)  # fmt: skip
-    args = grpo_config(config, tmp_path)
-    for field in SAME:
-        assert getattr(args, field) == getattr(config, field), field
+    args = GRPOConfig(output_dir=str(tmp_path), **grpo_settings(config))
+    assert {n: getattr(args, n) for n in SAME} == {n: getattr(config, n) for n in SAME}
+    assert {n: getattr(args, n) for n in FIXED} == FIXED
     assert args.delta == config.dual_clip
-    assert args.scale_rewards == ("group" if config.scale_rewards else "none")
     assert args.activation_checkpointing == config.gradient_checkpointing
     # completions, not prompts; updates, not generation steps
-    rows = config.prompts_per_step * config.num_generations
-    assert args.generation_batch_size == rows
     per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps
-    assert per_update == rows // config.mini_batches
+    assert args.generation_batch_size == per_update * config.mini_batches
+    assert args.generation_batch_size == config.prompts_per_step * config.num_generations
     assert args.steps_per_generation == config.mini_batches * args.gradient_accumulation_steps
     assert args.max_steps == config.max_steps * config.mini_batches
-    assert args.get_warmup_steps(args.max_steps) == config.warmup_steps * config.mini_batches
     assert args.save_steps == config.save_steps * config.mini_batches
     width = config.max_prompt_length + config.max_completion_length
     assert args.per_device_train_batch_size * width <= max(config.micro_batch_tokens, width)
-    assert all(getattr(args, name) == value for name, value in FIXED.items())
 
 
-# GRPOConfig's own fields that change no result as they are used here
+# GRPOConfig's own fields that change no result as they are used here; the first three are about
+# advantages, which are ours
 INERT = {
+    "scale_rewards", "multi_objective_aggregation", "reward_weights",
     "model_init_kwargs", "trust_remote_code", "pad_to_multiple_of", "cache_implementation",
     "steps_per_generation", "ds3_gather_for_generation", "transformers_continuous_batching_config",
     "use_transformers_paged", "log_completions", "log_multimodal", "log_unique_prompts",
     "log_completions_hub_repo", "num_completions_to_print", "max_tool_calling_iterations",
-    "vllm_importance_sampling_cap", "vllm_importance_sampling_mode",
-    "vllm_importance_sampling_clip_max", "vllm_importance_sampling_clip_min",
     "sapo_temperature_neg", "sapo_temperature_pos", "vespo_k_pos", "vespo_k_neg",
     "vespo_lambda_pos", "vespo_lambda_neg", "entropy_coef_min", "entropy_coef_max",
     "entropy_coef_delta", "entropy_target", "ref_model_mixup_alpha", "ref_model_sync_steps",
 }  # fmt: skip
 
 
-def test_no_field_of_grpo_config_is_left_to_its_default(tmp_path):
+def test_no_field_of_grpo_config_is_left_to_its_default():
     """A TRL release with a new setting fails here, by the setting's name."""
-    config = smoke()
-    of_trainer = {f.name for f in fields(TrainingArguments)}
-    known = {*grpo_settings(config), *machine_settings(config, "cuda", 8, vllm=True), *INERT}
-    new = [
-        f.name for f in fields(GRPOConfig)
-        if f.name not in of_trainer | known and not f.name.startswith("vllm_")
-    ]  # fmt: skip
+    known = {*grpo_settings(smoke(), "cuda", 8, vllm=True), *INERT}
+    known |= {f.name for f in fields(TrainingArguments)}
+    new = {f.name for f in fields(GRPOConfig) if not f.name.startswith("vllm_")} - known
     assert not new, f"TRL {trl.__version__} has settings that nothing is said about: {new}"
 
 
 def test_completions_are_shared_out_among_processes():
     config = smoke("MEDS", num_generations=6)  # 4 prompts x 6 / 2 mini-batches
-    assert grpo_settings(config, 4)["per_device_train_batch_size"] == 3
+    assert grpo_settings(config, processes=4)["per_device_train_batch_size"] == 3
     with pytest.raises(UserError, match="12 completions .* do not divide by 8 processes"):
-        grpo_settings(config, 8)
+        grpo_settings(config, processes=8)
     # MEDS in `paper`, 8 GPUs: 16 prompts x 16 rollouts an update, 2 rows of 4,096 tokens at once
-    paper = grpo_settings(replace(recipe("meds", "MEDS", "paper", 0), engine="trl"), 8)
+    paper = grpo_settings(replace(recipe("meds", "MEDS", "paper", 0), engine="trl"), processes=8)
     assert paper["generation_batch_size"] == 512 * 16
     assert paper["per_device_train_batch_size"] * paper["gradient_accumulation_steps"] == 32
     assert paper["per_device_train_batch_size"] == 4
@@ -132,17 +111,12 @@ def test_completions_are_shared_out_among_processes():
     ({"dynamic_sampling": True, "loss_type": "grpo"}, "dynamic sampling with loss_type 'grpo'"),
     ({"max_steps": 0}, "base model"),
     ({"engine": "verl"}, "unknown engine 'verl'; valid: ours, trl"),
+    ({"engine": "ours"}, "engine is 'ours'; this one trains 'trl'"),
+    ({"beta": 0.1, "model": "owner/name::folder"}, "knows no subfolder"),
 ])  # fmt: skip
-def test_what_trl_cannot_do_is_refused_by_name(changes, words):
+def test_what_trl_cannot_do_is_refused_by_name(tmp_path, changes, words):
     with pytest.raises(UserError, match=words):
-        smoke("GRPO", **changes)
-
-
-def test_each_engine_refuses_the_other_ones_runs(tmp_path):
-    with pytest.raises(UserError, match="paperlib.rl.trl_engine"):
-        train_ours(smoke(), tmp_path)
-    with pytest.raises(UserError, match="engine is 'ours'"):
-        trl_engine.make_trainer(replace(smoke(), engine="ours"), tmp_path)
+        trl_engine.make_trainer(smoke("GRPO", **changes), tmp_path)
 
 
 def test_recipes_of_an_engine():
@@ -156,6 +130,8 @@ def test_recipes_of_an_engine():
         recipe("meds", "GRPO w/ Entropy Adv", "tiny", 0, engine="trl")
     with pytest.raises(UserError, match="unknown engine 'verl'"):
         recipe("meds", "Base", "tiny", 0, engine="verl")
+    with pytest.raises(UserError, match="is trained by paperlib.rl.trl_engine"):
+        train_ours(theirs, Path("nowhere"))
 
 
 def test_tables_name_the_engine_and_its_approximation(tmp_path):
@@ -197,7 +173,7 @@ def test_launch_files_are_accelerates(name):
     options = build_parser().parse_args(command)
     config = recipe(options.paper, options.method, options.profile, 0, engine=options.engine)
     assert config.engine == "trl" and options.vllm == (name == "eight_gpus_vllm")
-    grpo_settings(config, settings.num_processes)
+    grpo_settings(config, "cuda", settings.num_processes)
     assert {file for file, _, _ in LAUNCH.values()} <= {p.name for p in LAUNCH_DIR.iterdir()}
 
 
@@ -224,63 +200,53 @@ def test_vllm_is_refused_where_it_would_not_be_used(tmp_path, capsys):
     arguments = "train --paper meds --method DAPO --profile smoke --vllm --runs".split()
     assert main([*arguments, str(tmp_path)]) == 2
     assert "--vllm is for --engine trl" in capsys.readouterr().err
-    assert machine_settings(smoke(), "cuda", 8, vllm=True)["vllm_max_model_length"] == 120
+    assert grpo_settings(smoke(), "cuda", 8, vllm=True)["vllm_max_model_length"] == 120
 
 
 # -- TRL's methods -----------------------------------------------------------------------------
 
+# what is overridden, in the order in which a step calls it
 SIGNATURES = {
-    "get_train_dataloader": "self",
     "get_decay_parameter_names": "self, model",
-    "create_scheduler": "self, num_training_steps, optimizer",
     "_prepare_inputs": "self, generation_batch",
-    "_generate_and_score_completions": "self, inputs",
-    "_generate": "self, prompts",
     "_tokenize_prompts": "self, prompts",
     "_get_per_token_logps_and_entropies":
         "self, model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, "
         "compute_aux_loss, pixel_values, image_grid_thw, num_images, pixel_attention_mask, "
         "spatial_shapes, num_tiles, image_sizes, token_type_ids, mm_token_type_ids, "
         "image_position_ids",
-    "_calculate_rewards": "self, inputs, prompts, completions, completion_ids_list",
     "_compute_loss": "self, model, inputs",
     "_clip_grad_norm": "self, model",
     "_save_checkpoint": "self, model, trial",
-    "create_model_card": "self, model_name, dataset_name, tags",
 }  # fmt: skip
 
 
 def test_signatures_of_what_is_overridden():
-    assert set(SIGNATURES) == set(OVERRIDDEN)
+    both = set(vars(TermsTrainer)) & set(dir(GRPOTrainer))
+    assert {name for name in both if not name.startswith("__")} == set(SIGNATURES)
     for name, expected in SIGNATURES.items():
-        method = getattr(GRPOTrainer, name, None)
         where = f"TRL {trl.__version__}: GRPOTrainer.{name}"
-        assert method is not None, f"{where} is gone"
-        found = ", ".join(inspect.signature(method).parameters)
+        found = ", ".join(inspect.signature(getattr(GRPOTrainer, name)).parameters)
         assert found == expected, f"{where} takes ({found}), not ({expected})"
-        assert getattr(TermsTrainer, name) is not method, f"{name} is not overridden"
-
-
-def spied(name, real, order):
-    def spy(self, *args, **kwargs):
-        if name not in order:
-            order.append(name)
-        return real(self, *args, **kwargs)
-
-    return spy
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of MEDS with another memory, and the order in which methods were first called."""
-    order: list[str] = []
+    order: dict[str, None] = {}
     folder = tmp_path_factory.mktemp("trl") / "run"
+
+    def spied(name, real):
+        return lambda self, *args, **kwargs: (
+            order.setdefault(name), real(self, *args, **kwargs)
+        )[1]  # fmt: skip
+
     with pytest.MonkeyPatch.context() as patch:
-        for name in OVERRIDDEN:
-            patch.setattr(TermsTrainer, name, spied(name, getattr(TermsTrainer, name), order))
+        for name in SIGNATURES:
+            patch.setattr(TermsTrainer, name, spied(name, getattr(TermsTrainer, name)))
         torch.set_num_threads(1)
         trl_engine.train(stateful(), folder, device="cpu", progress=False)
-    return folder, order
+    return folder, list(order)
 
 
 def stateful():
@@ -291,7 +257,7 @@ def stateful():
 @NEEDS_TINY
 def test_order_of_what_is_overridden(finished):
     _, order = finished
-    for found, name in zip(order, OVERRIDDEN, strict=True):
+    for found, name in zip(order, SIGNATURES, strict=True):
         assert found == name, f"TRL {trl.__version__} calls {found} where {name} was expected"
 
 
@@ -300,15 +266,15 @@ def test_order_of_what_is_overridden(finished):
 
 @NEEDS_TINY
 def test_prompts_are_our_loops_in_its_order(tmp_path):
-    config = smoke("GRPO", max_steps=5)  # 20 of 8 problems: over the epochs
+    config = smoke("DAPO", max_steps=5)  # 40 of 8 problems: over the epochs
     trainer = trl_engine.make_trainer(config, tmp_path)
     _, tokenizer = load_policy("tiny")
     stream = make_stream(config, load_problems(config.dataset), trainer.model, tokenizer)
-    wanted = [stream.problems[i] for _ in range(5) for i in stream.next(config.prompts_per_step)]
-    batches = list(trainer.get_train_dataloader())
-    per_step = trainer.args.steps_per_generation
-    assert len(batches) == 5 * per_step
-    asked = [row["id"] for batch in batches[::per_step] for row in batch]
+    wanted = [stream.problems[i] for i in stream.next(5 * OVERSAMPLING * config.prompts_per_step)]
+    asked = []
+    for step in range(5):
+        trainer.state.global_step = step * config.mini_batches
+        asked += [row["id"] for row in trainer.prompts()]
     assert asked == [p.id for p in wanted for _ in range(config.num_generations)]
     ids, images, more = trainer._tokenize_prompts([wanted[0].question] * 2)
     assert ids == [build_prompt(tokenizer, wanted[0].question, config.prompt)] * 2
@@ -375,46 +341,42 @@ def test_learning_rate_moves_once_a_generation_step(tmp_path):
     config = smoke("Cosine", mini_batches=2, max_steps=6, warmup_steps=2)
     trainer = trl_engine.make_trainer(config, tmp_path)
     trainer.create_optimizer_and_scheduler(trainer.args.max_steps)
-    rates = []
-    for _ in range(12):
-        rates.append(trainer.lr_scheduler.get_last_lr()[0])
+    groups, rates = trainer.optimizer.param_groups, []
+    for update in range(12):
+        trainer.state.global_step = update
+        StepCallback(trainer).on_step_begin(None, None, None, trainer.optimizer)
+        rates += {group["lr"] for group in groups}
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
     expected = [config.learning_rate * learning_rate_factor(i, 6, 2, "cosine") for i in range(6)]
-    assert rates == pytest.approx([rate for rate in expected for _ in range(2)])
-    decays = {group["weight_decay"] for group in trainer.optimizer.param_groups if group["params"]}
+    assert rates == [rate for rate in expected for _ in range(2)]
+    decays = {group["weight_decay"] for group in groups if group["params"]}
     assert decays == {config.weight_decay}  # norms too
 
 
-def keeping(accuracy, **changes):
-    """What is kept and counted; groups of two, two prompts a step."""
-    config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2, **changes)
-    kept, counts = keep_groups(config, torch.tensor(accuracy, dtype=torch.float64))
-    return kept.tolist(), counts
-
-
 def test_dynamic_sampling_keeps_the_first_mixed_groups_and_counts():
-    kept, counts = keeping([1, 1, 0, 1, 0, 0, 1, 0])
-    assert kept == [2, 3, 6, 7]
-    assert counts == {
+    def keep(*accuracy, **changes):  # groups of two, two prompts a step
+        config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2, **changes)
+        return keep_groups(config, torch.tensor(accuracy, dtype=torch.float64))
+
+    assert keep(1, 1, 0, 1, 0, 0, 1, 0) == ([2, 3, 6, 7], {
         "generation_batches": 1, "groups_drawn": 4, "groups_kept": 2, "groups_dropped": 2,
         "accuracy_drawn": 0.5,
-    }  # fmt: skip
-    kept, counts = keeping([0, 1, 0, 1, 0, 1, 0, 1])  # more than are needed: not "dropped"
+    })  # fmt: skip
+    kept, counts = keep(0, 1, 0, 1, 0, 1, 0, 1)  # more than are needed: not "dropped"
     assert kept == [0, 1, 2, 3] and counts["groups_dropped"] == 0 and counts["groups_kept"] == 2
-    assert keeping([1, 1, 1, 1, 0, 0, 1, 1])[0] == []
-    assert keeping([1, 1, 0, 0], dynamic_sampling=False)[0] == [0, 1, 2, 3]
+    assert keep(1, 1, 1, 1, 0, 0, 1, 1)[0] == []
+    assert keep(1, 1, 0, 0, dynamic_sampling=False)[0] == [0, 1, 2, 3]
 
 
 def dealing(kept, process=0, processes=1):
     """Micro-batches of one row each; row i has i + 1 completion tokens and the token i."""
     config = smoke("DAPO", num_generations=2, prompts_per_step=2, mini_batches=2)
-    lengths = torch.arange(1, 9)
-    mask = (torch.arange(8) < lengths[:, None]).long()
-    rows = {"prompt_ids": torch.arange(8)[:, None], "prompt_mask": torch.ones(8, 1).long(),
-            "completion_ids": torch.arange(8)[:, None] * mask, "completion_mask": mask}  # fmt: skip
-    return deal(config, rows, torch.tensor(kept, dtype=torch.long), torch.arange(8.0),
-                micro_batch=1, process=process, processes=processes)  # fmt: skip
+    mask, ids = torch.ones(8, 8).tril().long(), torch.arange(8)[:, None]
+    rows = {"prompt_ids": ids, "prompt_mask": mask[:, :1], "completion_ids": ids * mask,
+            "completion_mask": mask}  # fmt: skip
+    return deal(config, rows, kept, torch.arange(8.0), micro_batch=1, process=process,
+                processes=processes)  # fmt: skip
 
 
 def test_rows_are_dealt_group_by_group_whatever_the_processes():
@@ -429,8 +391,7 @@ def test_rows_are_dealt_group_by_group_whatever_the_processes():
     assert [[b["prompt_ids"].item() for b in of] for of in two] == [[2, 6], [3, 7]]
     assert [[b["tokens"].item() for b in of] for of in two] == [[7, 15], [7, 15]]
 
-
-def test_too_few_groups_are_filled_up_with_rows_that_teach_nothing():
+    # too few groups are filled up with rows that teach nothing
     dealt, windows = dealing([4, 5])
     assert windows == [2, 0]
     assert [b["completion_mask"].sum().item() for b in dealt] == [5, 6, 0, 0]
@@ -443,10 +404,10 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
     trainer = trl_engine.make_trainer(smoke("DAPO"), tmp_path)
     trainer.create_optimizer_and_scheduler(trainer.args.max_steps)
     weight = next(trainer.model.parameters())
-    trainer._step = 1
+    trainer.norms, trainer.skipped = [], 0
 
     def update(rows, gradient):
-        trainer._real_rows = [rows, rows]
+        trainer.real_rows = [rows, rows]
         for p in trainer.model.parameters():
             p.grad = torch.full_like(p, gradient)
         before = weight.detach().clone()
@@ -458,7 +419,7 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
     assert update(8, 1.0)  # also gives Adam moments that would move the weights
     assert not update(0, 1.0)
     assert not update(8, float("inf"))
-    assert (len(trainer.meter.norms), trainer.meter.skipped) == (1, 1)
+    assert (len(trainer.norms), trainer.skipped) == (1, 1)
 
 
 # -- the run folder ----------------------------------------------------------------------------
@@ -539,7 +500,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(trl_steps, "save_state", full)
+    monkeypatch.setattr(trl_trainer, "save_state", full)
     config = smoke("GRPO", max_completion_length=4, save_steps=1)
     with pytest.raises(UserError, match="cannot be written.*No space left"):
         Store(tmp_path).run(config).ensure(device="cpu", progress=False)

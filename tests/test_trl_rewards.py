@@ -13,12 +13,13 @@ from paperlib.errors import UserError
 from paperlib.methods.baselines import Correctness, Overlong
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
-from paperlib.methods.rollouts import Rollouts, call_term
+from paperlib.methods.rollouts import call_term
+from paperlib.rl import trl_layers
+from paperlib.rl.collect import make_rollouts
 from paperlib.rl.policy import load_policy
 from paperlib.rl.sampling import sample_groups
-from paperlib.rl.trl_layers import layer_logits_of
 from paperlib.rl.trl_rewards import as_reward_function
-from paperlib.tasks.data import load_problems
+from paperlib.tasks.data import Problem, load_problems
 from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
 
@@ -31,17 +32,11 @@ class Characters:
 
     eos_token_id, pad_token_id = END, 0
 
-    def __call__(self, text):
-        return {"input_ids": [ord(c) for c in text]}
-
     def decode(self, ids, skip_special_tokens=True):
         return "".join(chr(i) for i in ids if i > END)
 
     def batch_decode(self, rows, skip_special_tokens=True):
         return [self.decode(ids) for ids in rows]
-
-    def apply_chat_template(self, messages, **_):
-        return self("".join(m["content"] for m in messages))["input_ids"]
 
 
 class Hashes:
@@ -66,12 +61,14 @@ class Trainer:
         self.state = SimpleNamespace(global_step=0)
         self.args = SimpleNamespace(**{
             "num_generations": 2, "num_generations_eval": None, "max_completion_length": 12,
-            "per_device_train_batch_size": 2, "world_size": 1, "chat_template_kwargs": None,
-            **changes,
+            "per_device_train_batch_size": 2, "world_size": 1, **changes,
         })
 
     def log_metric(self, name, value):
         pass
+
+    def _tokenize_prompts(self, prompts):
+        return [[ord(c) for c in prompt] for prompt in prompts], None, {}
 
     def call(self, function, texts, answer="7", ended=True, **columns):
         """``texts`` are completions; every two are a group."""
@@ -95,13 +92,9 @@ TEXTS = ["\\boxed{7}", "\\boxed{8}", "none", "2\\boxed{9}"]
 def by_hand(step, texts=TEXTS):
     """The same rollouts as ``Trainer.call(..., texts)``."""
     n = len(texts)
-    return Rollouts(
-        step=step, num_generations=2, problem_ids=[f"p{i // 2}" for i in range(n)],
-        questions=[f"question {i // 2}" for i in range(n)], golds=["7"] * n,
-        completions=list(texts), lengths=np.array([len(t) + 1 for t in texts]),
-        truncated=np.zeros(n, dtype=bool), max_completion_length=12,
-        accuracy=np.array([float("7" in t) for t in texts]),
-    )
+    problems = [Problem(f"p{i // 2}", f"question {i // 2}", "7") for i in range(n)]
+    return make_rollouts(step, 2, 12, problems, texts, [len(t) + 1 for t in texts], [False] * n,
+                         [float("7" in t) for t in texts])  # fmt: skip
 
 
 def memory_term(kind, **changes):
@@ -175,22 +168,25 @@ def test_memory_grows_in_training_and_not_in_evaluation():
 
 
 @pytest.mark.parametrize("reading", ["normed", "raw"])
-def test_layer_logits_equal_those_the_sampler_records(reading):
-    model = Trainer().model
-    prompts = [[65, 66, 67, 68, 69], [70], [71, 72]]
+def test_layer_logits_equal_those_the_sampler_records(reading, monkeypatch):
+    trainer, prompts = Trainer(), ["ABCDE", "F", "GH"]
+    model, prompt_ids = trainer.model, trainer._tokenize_prompts(prompts)[0]
     samples = sample_groups(
-        model, prompts, 3, max_completion_length=8, temperature=1.0, top_p=1.0, pad_token_id=0,
+        model, prompt_ids, 3, max_completion_length=8, temperature=1.0, top_p=1.0, pad_token_id=0,
         generator=torch.Generator().manual_seed(0), eos_token_ids=[END, 2, 3, 4, 5],
         layer_logits=reading,
     )
-    positions = [row % len(ids) for row, ids in enumerate(samples.completion_ids)]
-    assert {0, 1, 2} < set(positions)
-    found = layer_logits_of(
-        model, [p for p in prompts for _ in range(3)], samples.completion_ids, positions, reading,
-        batch_size=4,
+    ids, recorded = samples.completion_ids, samples.layer_logits
+    places = [row % len(completion) for row, completion in enumerate(ids)]
+    assert {0, 1, 2} < set(places)
+    monkeypatch.setattr(trl_layers, "_answers", lambda *_: [None, *places[1:]])
+    found = trl_layers.wrong_answers(
+        trainer, SimpleNamespace(logit=reading), [p for p in prompts for _ in range(3)], ids,
+        [0.0] * 8 + [1.0],
     )
-    expected = torch.stack([samples.layer_logits[row, at] for row, at in enumerate(positions)])
-    assert found.shape == (9, 4) and torch.allclose(found, expected, atol=1e-4)
+    expected = torch.stack([recorded[row, at] for row, at in enumerate(places)])
+    assert found.shape == (9, 4) and np.isnan(found[[0, 8]]).all()  # no answer, a right one
+    assert np.allclose(found[1:8], expected[1:8], atol=1e-4)
     assert model.training and not model.model.layers[0]._forward_hooks
 
 
@@ -200,9 +196,9 @@ def test_meds_sees_the_wrong_answers_of_the_weights_being_trained():
     trainer.call(function, TEXTS)
     assert {key: len(rows) for key, rows in term.memory.items()} == {"p0": 1, "p1": 1}
     assert term.last_no_answer == 1  # "none"
-    prompt, ids = [ord(c) for c in "ask 0:"], [ord(c) for c in TEXTS[1]]
-    row = layer_logits_of(trainer.model, [prompt], [ids], [7], "normed", batch_size=1)[0, -2:]
-    assert np.allclose(term.memory["p0"][0], row / row.norm(), atol=1e-5)
+    ids = [ord(c) for c in TEXTS[1]]
+    row = trl_layers.wrong_answers(trainer, term.settings, ["ask 0:"], [ids], [0.0])[0, -2:]
+    assert np.allclose(term.memory["p0"][0], row / np.linalg.norm(row), atol=1e-5)
     with torch.no_grad():
         trainer.model.model.layers[2].mlp.down_proj.weight.mul_(-1)  # an update
     rewards = trainer.call(function, TEXTS)
@@ -286,10 +282,8 @@ def test_a_stock_trainer_runs_both_methods(tmp_path):
     ]
     args = GRPOConfig(
         output_dir=str(tmp_path), max_steps=2, learning_rate=1e-3, per_device_train_batch_size=16,
-        per_device_eval_batch_size=16, gradient_accumulation_steps=1, steps_per_generation=1,
-        num_generations=8, num_iterations=1, max_completion_length=80, temperature=1.0, beta=0.0,
-        loss_type="dapo", scale_rewards="group", epsilon=0.2, epsilon_high=0.28, bf16=False,
-        gradient_checkpointing=False, use_cpu=True, report_to="none", save_strategy="no",
+        per_device_eval_batch_size=16, gradient_accumulation_steps=1, num_generations=8,
+        max_completion_length=80, use_cpu=True, bf16=False, report_to="none", save_strategy="no",
         logging_steps=1, disable_tqdm=True, seed=0,
     )
     before = copy.deepcopy(model.state_dict())
@@ -311,8 +305,5 @@ def test_a_stock_trainer_runs_both_methods(tmp_path):
     visits, seen = dict(meds.visits), spy.seen
     trainer.evaluate()
     assert meds.visits == visits and spy.seen is seen  # copies answered
-
-    prompt = rows[0]["prompt"]
-    assert tokenizer.apply_chat_template(
-        prompt, add_generation_prompt=True, return_dict=False
-    ) == build_prompt(tokenizer, problems[0].question, "boxed")
+    ids = trainer._tokenize_prompts([rows[0]["prompt"]])[0]
+    assert ids == [build_prompt(tokenizer, problems[0].question, "boxed")]

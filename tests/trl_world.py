@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
@@ -23,12 +24,14 @@ from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
 from paperlib.rl.trl_batches import deal
+from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.rl.update import _backward
 from paperlib.tasks.data import Problem
 
 
-def fixed_batch(config, truncated_rows=(3, 6)):
-    """16 rows of 4 prompts of different lengths; old logps off by up to 0.5 a token."""
+def fixed_batch(config, model):
+    """16 rows of 4 prompts of different lengths, two of them cut, with the policy's own logps and
+    noise, so that ratios lie on both sides of the clips but not far out; and advantages."""
     generator = torch.Generator().manual_seed(0)
 
     def tokens(n):
@@ -40,25 +43,17 @@ def fixed_batch(config, truncated_rows=(3, 6)):
     completion_ids = [tokens(int(torch.randint(1, 20, (), generator=generator))) for _ in range(n)]
     rollouts = make_rollouts(
         1, size, config.max_completion_length, [Problem("", "", "")] * n, [""] * n,
-        [len(c) for c in completion_ids], np.isin(np.arange(n), truncated_rows), [0.0] * n,
+        [len(c) for c in completion_ids], np.isin(np.arange(n), (3, 6)), [0.0] * n,
     )
-    old = [-3 + torch.rand(len(c), generator=generator) for c in completion_ids]
-    return (Batch(rollouts, prompt_ids, completion_ids, old),
-            torch.randn(n, generator=generator))  # fmt: skip
-
-
-def near_policy(config, model, batch):
-    """Old logps that are the policy's own with noise, so that ratios lie on both sides of the
-    clips but not far out."""
     with torch.no_grad():
         logps, _, _ = completion_logps(
-            model, batch.prompt_ids, batch.completion_ids, temperature=config.temperature
+            model, prompt_ids, completion_ids, temperature=config.temperature
         )
-    generator = torch.Generator().manual_seed(1)
-    batch.logps = [
+    old = [
         row[: len(ids)].cpu() + 0.5 * torch.randn(len(ids), generator=generator)
-        for row, ids in zip(logps, batch.completion_ids, strict=True)
+        for row, ids in zip(logps, completion_ids, strict=True)
     ]
+    return Batch(rollouts, prompt_ids, completion_ids, old), torch.randn(n, generator=generator)
 
 
 def trl_rows(batch, config, reference):
@@ -109,11 +104,10 @@ def loss_parity(
             for p in reference.parameters():
                 p.add_(0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(2)))
         reference.to(device)
-    batch, advantages = fixed_batch(config)
-    near_policy(config, model, batch)
+    batch, advantages = fixed_batch(config, model)
     trainer.current_gradient_accumulation_steps = 2
-    dealt, _ = deal(config, trl_rows(batch, config, reference), torch.arange(len(advantages)),
-                    advantages, micro_batch=trainer.args.per_device_train_batch_size)  # fmt: skip
+    rows, size = trl_rows(batch, config, reference), trainer.args.per_device_train_batch_size
+    dealt, _ = deal(config, rows, list(range(16)), advantages, micro_batch=size)
     assert len(dealt) == 4
     found = []
     for window, rows in enumerate((range(8), range(8, 16))):
@@ -132,10 +126,10 @@ def loss_parity(
     return found
 
 
-def our_sampler(trainer):
-    """Make a trainer sample as our loop does, with the numbers of the same seed and step."""
+def with_our_sampler(patch) -> None:
+    """Make TRL sample as our loop does, with the numbers of the same seed and step."""
 
-    def generate(prompt_ids, images, fields, num_generations, **_):
+    def generate(trainer, prompt_ids, images, fields, num_generations, **_):
         config = trainer.config
         digest = hashlib.sha256(f"sample-{config.seed}-{trainer.step_in_work}-0".encode()).digest()
         everything = gather_object(prompt_ids)  # a group may straddle processes
@@ -150,30 +144,14 @@ def our_sampler(trainer):
         first = trainer.accelerator.process_index * len(prompt_ids)
         return samples.completion_ids[first : first + len(prompt_ids)], None
 
-    trainer._generate_single_turn = generate
+    patch.setattr(TermsTrainer, "_generate_single_turn", generate)
 
 
 def memory_hash(terms) -> str:
     """One hash of what all terms remember."""
-    buffer = hashlib.sha256()
-
-    def add(value):
-        if isinstance(value, torch.Tensor | np.ndarray):
-            value = np.asarray(value).tolist()
-        if isinstance(value, dict):
-            for key in value:
-                buffer.update(repr(key).encode())
-                add(value[key])
-        elif isinstance(value, list | tuple):
-            for item in value:
-                add(item)
-        else:
-            buffer.update(repr(value).encode())
-
-    for term in terms:
-        if hasattr(term, "state_dict"):
-            add(term.state_dict())
-    return buffer.hexdigest()
+    states = [term.state_dict() for term in terms if hasattr(term, "state_dict")]
+    text = json.dumps(states, default=lambda array: np.asarray(array).tolist())
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def straddling() -> RunConfig:
@@ -193,26 +171,17 @@ def train_and_evaluate(folder: Path) -> None:
     """The run of :func:`straddling` in ``folder``, under a launcher or not; then an evaluation by
     TRL. Each process writes the hashes of its memories after each step and at the end."""
     torch.set_num_threads(1)
-    real, hashes, made = trl_engine.make_trainer, [], []
+    hashes, made, end = [], [], TermsTrainer.end_step
 
-    def make(*args, **kwargs):
-        trainer = real(*args, **kwargs)
-        our_sampler(trainer)
-        end = trainer.end_step
+    def end_step(trainer):
+        made[:] = [trainer]
+        hashes.append(memory_hash(trainer.terms))
+        return end(trainer)
 
-        def end_step():
-            hashes.append(memory_hash(trainer.terms))
-            return end()
-
-        trainer.end_step = end_step
-        made.append(trainer)
-        return trainer
-
-    trl_engine.make_trainer = make
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TermsTrainer, "end_step", end_step)
+        with_our_sampler(patch)
         trl_engine.train(straddling(), folder, device="cpu", progress=False)
-    finally:
-        trl_engine.make_trainer = real
     trainer = made[0]
     trainer.evaluate(trainer.train_dataset.select(range(4)))
     hashes.append(memory_hash(trainer.terms))

@@ -4,11 +4,10 @@ Our loop (:mod:`paperlib.rl.train`) knows one device; TRL brings several GPUs (a
 DeepSpeed, FSDP; ``paperlib/rl/launch``) and vLLM. The run folder is the same, so that tables,
 replay and evaluation need not know the engine. What differs from TRL's own trainer:
 
-1. Rewards are our reward terms, called with the rollouts of all processes, in the same way in each
-   of them, and never in evaluation. Advantages are ours (float64, ``advantage_epsilon``).
-2. The batch is dealt out anew after the rewards: mini-batches are whole groups in our loop's
-   order, whatever the number of processes, and the dapo loss divides by its own mini-batch's
-   tokens, where TRL divides by the mean of all mini-batches.
+1. Rewards are our reward terms, called with the rollouts of all processes in each of them, and
+   never in evaluation. Advantages are ours (float64, ``advantage_epsilon``).
+2. Mini-batches are whole groups in our loop's order, whatever the number of processes, and the dapo
+   loss divides by its own mini-batch's tokens, TRL's by the mean of all.
 3. The learning rate stays the same within a generation step; weight decay is on all parameters.
 4. Checkpoints hold the memories and get our folder's names.
 
@@ -21,6 +20,7 @@ approximation which tables name; log-ratios are not clamped to +-20; no ``ratio_
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from pathlib import Path
 
@@ -35,8 +35,8 @@ from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logs import RunLog, Watch, write_complete
 from paperlib.rl.policy import check_precision, load_policy, quiet_transformers, resolve_device
 from paperlib.rl.trackers import check_trackers
-from paperlib.rl.train import end_reason, open_folder, reward_terms
-from paperlib.rl.trl_settings import grpo_settings, machine_settings, oversampling
+from paperlib.rl.train import end_reason, open_folder, restore_terms, reward_terms
+from paperlib.rl.trl_settings import grpo_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.tasks.data import load_problems
 
@@ -57,32 +57,35 @@ def train(
     trackers = check_trackers(report_to)
     place = resolve_device(device)
     check_precision(config.precision, place)
-    kind = place.type
-    trainer = make_trainer(config, folder, kind, vllm=vllm)
-    if trainer.is_world_process_zero():
-        open_folder(config, folder, kind, processes=trainer.args.world_size, vllm=vllm)
-        trainer.open_log = lambda start: RunLog(
+    trainer = make_trainer(config, folder, place.type, vllm=vllm)
+    first = trainer.is_world_process_zero()
+    if first:
+        open_folder(config, folder, place.type, processes=trainer.args.world_size, vllm=vllm)
+    trainer.accelerator.wait_for_everyone()
+    checkpoint, start = newest_checkpoint(folder, config.save_steps), 0
+    if checkpoint:
+        state = load_state(checkpoint)
+        restore_terms(trainer.terms, state["terms"])
+        start, trainer.empty_steps = state["step"], state["empty_steps"]
+        trainer.began -= state["seconds"]
+    if first:
+        trainer.run_log = RunLog(
             folder, start, config.max_steps, progress=progress, watch=watch, trackers=trackers,
             max_skipped_steps=config.max_skipped_steps,
         )
-    trainer.accelerator.wait_for_everyone()
-    checkpoint = newest_checkpoint(folder, config.save_steps)
-    if checkpoint:
-        state = load_state(checkpoint)
-        trainer.restore(state)
     try:
         if trainer.empty_steps == config.max_empty_steps:  # killed before complete.json
-            trainer.state.global_step = state["step"] * config.mini_batches
+            trainer.state.global_step = start * config.mini_batches
         else:
             with quiet_transformers(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # TRL's own words to transformers
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
-        if trainer.log_file:
-            trainer.log_file.close()
-    if trainer.is_world_process_zero():
-        reason, step = end_reason(config, trainer.empty_steps), trainer.step_in_work - 1
-        write_complete(folder, reason, step, trainer.seconds())
+        if first:
+            trainer.run_log.close()
+    if first:
+        reason = end_reason(config, trainer.empty_steps)
+        write_complete(folder, reason, trainer.step_in_work - 1, time.time() - trainer.began)
 
 
 def make_trainer(
@@ -98,23 +101,21 @@ def make_trainer(
     problems = load_problems(config.dataset)
     terms = reward_terms(config)
     processes = int(os.environ.get("WORLD_SIZE", 1))  # set by the launcher
-    settings = grpo_settings(config, processes)
+    settings = grpo_settings(config, device, processes, vllm=vllm)
     # before the model: under ZeRO-3 it decides how weights are loaded
-    args = GRPOConfig(
-        output_dir=str(folder / "checkpoints"), **settings,
-        **machine_settings(config, device, processes, vllm),
-    )
+    args = GRPOConfig(output_dir=str(folder / "checkpoints"), **settings)
     model, tokenizer = load_policy(config.model)
     stream = make_stream(config, problems, model, tokenizer)
     order = stream.next(config.max_steps * config.prompts_per_step * oversampling(config))
-    chosen = [stream.problems[i] for i in order]
-    data = {"prompt": [p.question for p in chosen], "id": [p.id for p in chosen],
-            "answer": [p.answer for p in chosen]}  # fmt: skip
+    data = Dataset.from_list([
+        {"prompt": p.question, "id": p.id, "answer": p.answer}
+        for p in (stream.problems[i] for i in order)
+    ])
     try:
         with quiet_transformers():
             trainer = TermsTrainer(
                 config, terms, folder, len(stream.problems), model=model, args=args,
-                processing_class=tokenizer, train_dataset=Dataset.from_dict(data),
+                processing_class=tokenizer, train_dataset=data,
             )
     except OSError as error:
         raise UserError(
@@ -122,16 +123,12 @@ def make_trainer(
             f"({error}); valid with beta > 0: 'tiny', a folder or a hub id"
         ) from error
     trainer.remove_callback(PrinterCallback)
-    _check_layer_logits(trainer)
-    return trainer
-
-
-def _check_layer_logits(trainer: TermsTrainer) -> None:
-    """Where the model is sharded, every process must make the same forward passes."""
-    sharded, updates = trainer._dist, trainer.config.mini_batches
+    # where the model is sharded, every process must make the same forward passes
+    sharded, updates = trainer._dist, config.mini_batches
     if trainer.asking and (sharded.is_fsdp or (sharded.is_zero3 and updates == 1)):
         raise UserError(
             f"reward term {trainer.asking.name!r} needs layer logits, which are not read under "
             f"FSDP, nor under ZeRO-3 with mini_batches = {updates}; valid: ZeRO-3 with 2 or more, "
             "or a model that is not sharded"
         )
+    return trainer

@@ -3,9 +3,9 @@
     terms = recipe("memory_r", "Memory-R+", "tiny", seed=0).terms
     GRPOTrainer(model, reward_funcs=[as_reward_function(term) for term in terms], ...)
 
-The data set has the columns ``id``, ``question``, ``answer`` next to ``prompt``. TRL hands every
-reward function its trainer's ``log_metric`` method; through it the function knows the trainer, and
-so the weights that are being trained, the tokenizer, the settings, and whether this is training.
+The data set has the columns ``id``, ``question``, ``answer`` next to ``prompt``. Through the
+``log_metric`` method that TRL hands it, the function knows the trainer: the weights that are being
+trained, the tokenizer, the settings, and whether this is training.
 
 What a stock trainer costs against our own loop:
 
@@ -63,9 +63,7 @@ def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
         rollouts = _rollouts(trainer, max(calls, 1), completion_ids, columns)
         if getattr(term, "needs_layer_logits", False):
             rollouts.layer_logits = wrong_answers(
-                trainer, term.settings, rollouts.accuracy,
-                lambda row: _prompt_ids(trainer, prompts[row]), completion_ids,
-                rollouts.completions,
+                trainer, term.settings, prompts, completion_ids, rollouts.accuracy
             )
         return call_term(term if training else copy.deepcopy(term), rollouts).tolist()
 
@@ -110,9 +108,8 @@ def _rollouts(
     trainer: Any, step: int, completion_ids: list[list[int]], columns: dict[str, Any]
 ) -> Rollouts:
     """What our loop would have made of the same completions, layer logits aside."""
-    problems = _problems(columns)
-    ids = [problem.id for problem in problems]
-    size, args = trainer.args.num_generations, trainer.args
+    problems, args = _problems(columns), trainer.args
+    ids, size = [problem.id for problem in problems], args.num_generations
     if not trainer.model.training:
         size = args.num_generations_eval or size
     groups = [ids[i : i + size] for i in range(0, len(ids), size)]
@@ -125,19 +122,7 @@ def _rollouts(
     texts = trainer.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
     ends = end_tokens(trainer.model, trainer.processing_class)
     return make_rollouts(
-        step, size, args.max_completion_length, problems, texts,
-        [len(row) for row in completion_ids],
+        step, size, args.max_completion_length, problems, texts, list(map(len, completion_ids)),
         [not row or row[-1] not in ends for row in completion_ids],
         grade_all(texts, [p.answer for p in problems], questions=columns["question"]),
-    )
-
-
-def _prompt_ids(trainer: Any, prompt: str | list[dict[str, str]]) -> list[int]:
-    """A prompt's tokens as the trainer makes them: text as it is, messages by the template."""
-    tokenizer = trainer.processing_class
-    if isinstance(prompt, str):
-        return tokenizer(text=prompt)["input_ids"]
-    return tokenizer.apply_chat_template(
-        prompt, add_generation_prompt=True, tokenize=True, return_dict=False,
-        **(trainer.args.chat_template_kwargs or {}),
     )

@@ -28,32 +28,37 @@ def oversampling(config: RunConfig) -> int:
 # settings that have one name in both
 SAME = (
     "num_generations", "max_completion_length", "temperature", "top_p", "loss_type", "epsilon",
-    "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "lr_scheduler_type",
-    "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
+    "epsilon_high", "beta", "mask_truncated_completions", "learning_rate", "adam_beta1",
+    "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "seed",
 )  # fmt: skip
-# what our loop does not have, and how its rewards are summed
+# what our loop does not have
 FIXED = {
     "num_generations_eval": None, "num_iterations": 1, "top_k": 0, "min_p": None,
     "repetition_penalty": 1.0, "generation_kwargs": None, "chat_template_kwargs": None,
     "use_transformers_continuous_batching": False,  # it casts the weights that are trained
     "shuffle_dataset": False,  # the order is PromptStream's
     "remove_unused_columns": False,
-    "use_bias_correction_kl": False, "multi_objective_aggregation": "sum_then_normalize",
-    "reward_weights": None, "importance_sampling_level": "token", "top_entropy_quantile": 1.0,
-    "entropy_coef": 0.0, "use_adaptive_entropy": False, "off_policy_mask_threshold": None,
-    "sync_ref_model": False, "router_aux_loss_coef": 0.0,
+    "use_bias_correction_kl": False, "importance_sampling_level": "token",
+    "top_entropy_quantile": 1.0, "entropy_coef": 0.0, "use_adaptive_entropy": False,
+    "off_policy_mask_threshold": None, "sync_ref_model": False, "router_aux_loss_coef": 0.0,
     "disable_dropout": True,  # it samples in train mode
     # the ratio is to the weights that train, whoever samples, as in our loop under bf16
     "vllm_importance_sampling_correction": False,
     "fp16": False, "cast_lm_head_to_fp32": False,
     "activation_checkpointing_kwargs": {"use_reentrant": False},
-    "save_strategy": "steps", "save_total_limit": None,
+    "lr_scheduler_type": "constant",  # the rate is set anew at each step, as in our loop
+    "save_strategy": "steps", "save_total_limit": None, "ddp_find_unused_parameters": False,
+    "eval_strategy": "no",  # checkpoints are evaluated by paperlib.evaluation
+    "logging_strategy": "no", "report_to": [], "disable_tqdm": True,  # by rl.logs alone
 }  # fmt: skip
 
 
-def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
-    """Keyword arguments of ``trl.GRPOConfig`` that follow from the run, machine aside, with each
-    update's completions shared out evenly among the processes."""
+def grpo_settings(
+    config: RunConfig, device: str = "cpu", processes: int = 1, *, vllm: bool = False
+) -> dict[str, Any]:
+    """Keyword arguments of ``trl.GRPOConfig``, each update's completions shared out evenly among
+    the processes. ``device`` ("cpu" or "cuda") and ``vllm``, sampling on the GPUs that train,
+    change how fast and not what is computed."""
     completions = config.prompts_per_step * config.num_generations
     per_update = completions // config.mini_batches
     if per_update % processes:
@@ -66,36 +71,20 @@ def grpo_settings(config: RunConfig, processes: int = 1) -> dict[str, Any]:
     width = config.max_prompt_length + config.max_completion_length
     room = max(1, config.micro_batch_tokens // width)  # completions in one pass with gradient
     per_device = max(n for n in range(1, min(local, room) + 1) if local % n == 0)
-    return {
+    settings = {
         **{name: getattr(config, name) for name in SAME}, **FIXED,
         "generation_batch_size": completions,  # trained on; dynamic sampling draws more
         # min(ratio, delta) binds where the advantage is negative only: the dual clip
         "delta": config.dual_clip,
-        "scale_rewards": "group" if config.scale_rewards else "none",
         "per_device_train_batch_size": per_device,
         "gradient_accumulation_steps": local // per_device,
         "max_steps": config.max_steps * config.mini_batches,
-        "warmup_steps": config.warmup_steps * config.mini_batches,
         "bf16": config.precision == "bf16",
         "activation_checkpointing": config.gradient_checkpointing,
         # checkpoints on generation boundaries only: there alone a resumed run is exact
         "save_steps": config.save_steps * config.mini_batches,
-    }
-
-
-def machine_settings(
-    config: RunConfig, device: str, processes: int, vllm: bool
-) -> dict[str, Any]:
-    """Keyword arguments of ``trl.GRPOConfig`` that change where ("cpu" or "cuda") and how fast,
-    not what; ``vllm`` samples on the GPUs that train."""
-    settings: dict[str, Any] = {
         "use_cpu": device == "cpu",
         "optim": "adamw_torch" if device == "cpu" else "adamw_torch_fused",
-        "eval_strategy": "no",  # checkpoints are evaluated by paperlib.evaluation
-        "logging_strategy": "no",  # metrics.jsonl is written by rl.logs
-        "report_to": [],
-        "disable_tqdm": True,
-        "ddp_find_unused_parameters": False,
         "use_vllm": vllm,
     }
     if device == "cpu" and processes > 1:
