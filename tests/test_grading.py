@@ -61,6 +61,8 @@ from paperlib.tasks.grading import extract_answer, find_answer, gold_answer, gra
           "<|channel|>final<|message|>It is 9.", False),
     ("8", r"Try \boxed{8}.</reasoning>It is 9.", False),
     ("8", "<reasoning>never closed <answer>8</answer>", True),
+    ("8", "<reasoning>6</reasoning><answer>8</answer> a stray </reasoning>", True),
+    ("8", r"from the prompt \boxed{8}</think><think>9</think> so", False),
     ("8", "<reasoning>9 <answer>9</answer></reasoning><answer>8</answer>", True),
     # a gold of several boxes is all of them, an empty one is never right
     (r"\boxed{3} and \boxed{5}", r"\boxed{5}", False),

@@ -36,7 +36,7 @@ _ENDS = r"(?i:</(?:think|thinking|thought|reasoning)>)|\[/THINK\]|<\|channel\|>f
 _THOUGHT = re.compile(
     rf"(?:{_OPENS})(?:.*?(?:{_ENDS})|(?<=<reasoning>).*(?=<answer>)|.*)", re.DOTALL
 )
-_THOUGHT_SINCE_THE_PROMPT = re.compile(rf"\A.*(?:{_ENDS})", re.DOTALL)
+_THOUGHT_SINCE_THE_PROMPT = re.compile(rf"\A(?:(?!{_OPENS}).)*(?:{_ENDS})", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?:\{|([^\s{}$\\.,;][^\s{}$.,;]*))")
 _BRACE = re.compile(r"(?<!\\)[{}]")
 _BETWEEN_BOXES = re.compile(
@@ -71,7 +71,7 @@ def extract_answer(completion: str) -> str | None:
 
 def _visible(completion: str) -> str:
     """The completion with spaces in place of what is thought, so that offsets stay."""
-    for thought in (_THOUGHT, _THOUGHT_SINCE_THE_PROMPT):
+    for thought in (_THOUGHT_SINCE_THE_PROMPT, _THOUGHT):
         completion = thought.sub(lambda hidden: " " * len(hidden[0]), completion)
     return completion
 
