@@ -15,9 +15,10 @@ from paperlib.tasks.normal_form import TEXT
 _NAMES = {name: names.split()[0] for names in (
     "m meter metre;km kilometer kilometre;cm centimeter centimetre;mm millimeter millimetre;dm;"
     "μm micrometer;nm nanometer;g gram;kg kilogram;mg milligram;L l liter litre;mL ml milliliter;"
-    "s sec second;ms millisecond;ns nanosecond;J joule;kJ kilojoule;MJ;mJ;N newton;kN;W watt;kW;MW;"
-    "mW;kWh;V volt;kV;mV;A amp ampere;mA;K kelvin;Pa pascal;kPa;MPa;Hz hertz;kHz;MHz;GHz;mol mole;"
-    "mmol;cal calorie;kcal;eV;keV;MeV;GeV;T;mT;μC;μF;Ω ohm;min minute;h hr hour;day;week wk;month;"
+    "s sec second;ms millisecond;ns nanosecond;J joule;kJ kilojoule;MJ;N newton;kN;W watt;mW;"
+    "kW kilowatt;MW megawatt;kWh;V volt;kV;mV;A amp ampere;mA;K kelvin;Pa pascal;kPa kilopascal;"
+    "MPa;Hz hertz;kHz;MHz;GHz;mol mole;mmol;cal calorie;kcal;eV;keV;MeV;GeV;T tesla;mT;C coulomb;"
+    "μC;μF;Ω ohm;kΩ;MB;GB;min minute;h hr hour;day;week wk;month;"
     "year yr;in inch;ft foot feet;yd yard;mi mile;lb pound;oz ounce;gal gallon;qt quart;pt pint;"
     "acre;ha hectare;ton tonne;deg degree;C celsius;F fahrenheit;rad radian;dollar buck usd;cent;"
     "euro eur;yuan rmb;rupee;ruble;yen;% percent percentage pct;unit;point;person people;man men;"
