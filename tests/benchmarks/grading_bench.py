@@ -2,7 +2,7 @@
 
 The pairs are tests/answers.tsv, which this project's grader was built on: read the counts of the
 others with that in mind. ``PAPERLIB_GRADING_PAIRS`` names a JSON list of other pairs (gold,
-completion, right).
+completion, right). LightEval is measured where it can be imported.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import csv
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from measure import Row
+from measure import Row, Skipped
 
 from paperlib.tasks import symbolic
 from paperlib.tasks.grading import grade_all
@@ -41,25 +42,54 @@ def math_verify(gold: str, text: str) -> bool:
         return False
 
 
-def graders() -> list[Row]:
-    """Errors, and wall seconds an answer; ours in one worker's time."""
+def light_eval() -> Callable[[str, str], bool]:
+    """LightEval's extraction and comparison, as its mathematics metrics set them.
+
+    Raises ImportError beside math-verify 0.9: lighteval 0.13 asks for latex2sympy2_extended 1.0.6.
+    """
+    from lighteval.metrics.utils import extractive_match_utils as utils
+    from lighteval.metrics.utils.math_comparison import compare_gold_target
+    from lighteval.utils.language import Language
+
+    kinds = (utils.ExprExtractionConfig(), utils.LatexExtractionConfig(boxed_match_priority=0))
+    regexes = utils.get_extraction_regexes_inspect(kinds, Language.ENGLISH)
+
+    def grade(gold: str, text: str) -> bool:
+        wanted, found = (
+            utils.extract_target_from_pred(each, regexes, "first_match", "any_match")
+            for each in (rf"\boxed{{{gold}}}", text)
+        )
+        return any(compare_gold_target([one], [other], 6) for one in wanted for other in found)
+
+    return grade
+
+
+def graders() -> list[Row | Skipped]:
+    """Errors, and wall seconds an answer with a worker a core."""
     judged = pairs()
     golds, texts, rights = zip(*judged, strict=True)
-    symbolic.stop_workers()
-    symbolic._verdict.cache_clear()
-    counts, seconds = [], []
-    for name, grade in (
-        ("ours", lambda: grade_all(texts, golds)),
-        ("math-verify", lambda: [math_verify(gold, text) for gold, text, _ in judged]),
-    ):
+
+    def measured(name: str, verdicts: Callable[[], list[bool]]) -> tuple[float, str]:
         began = time.perf_counter()
-        verdicts = list(zip(grade(), rights, strict=True))
-        seconds.append((time.perf_counter() - began) / len(judged))
-        counts.append(f"{name} pays {sum(v and not r for v, r in verdicts)} wrong answers and "
-                      f"refuses {sum(r and not v for v, r in verdicts)} right ones")
-    details = f"{len(judged)} pairs, {sum(rights)} right; {'; '.join(counts)}"
-    work = "grading against math-verify, wall seconds an answer"
-    return [Row(work, "math-verify", *seconds, 1.0, details), *batch_of_512()]
+        found = list(zip(verdicts(), rights, strict=True))
+        seconds = (time.perf_counter() - began) / len(judged)
+        return seconds, (f"{name} pays {sum(v and not r for v, r in found)} wrong answers and "
+                         f"refuses {sum(r and not v for v, r in found)} right ones")
+
+    forget()
+    ours, counts = measured("ours", lambda: grade_all(texts, golds))
+    counts = f"{len(judged)} pairs, {sum(rights)} right; {counts}"
+    rows: list[Row | Skipped] = []
+    for name, make in (("math-verify", lambda: math_verify), ("LightEval", light_eval)):
+        work = f"grading against {name}, wall seconds an answer"
+        try:
+            grade = make()
+        except ImportError as error:
+            rows.append(Skipped(work, f"it cannot be used here ({error})"))
+            continue
+        peer, more = measured(name, lambda g=grade: [g(*pair[:2]) for pair in judged])
+        rows.append(Row(work, name, ours, peer, 1.0, f"{counts}; {more}"))
+    return [*rows, *batch_of_512()]
 
 
 def batch_of_512() -> list[Row]:
@@ -67,7 +97,7 @@ def batch_of_512() -> list[Row]:
     rows = []
     for name, limit, shift in (("cold", 2.1, 0), ("warm", 0.5, 1000)):
         if name == "cold":
-            symbolic.stop_workers()
+            forget()
         kinds = ("{n}", r"\frac{{{n}}}{{{m}}}", r"{n}\sqrt{{{m}}}", r"{n} \text{{ cm}}")
         texts = [rf"so \boxed{{{kind.format(n=i % 37 + shift, m=i % 11 + 2)}}}"
                  for i in range(128) for kind in kinds]
@@ -76,3 +106,9 @@ def batch_of_512() -> list[Row]:
         rows.append(Row(f"grading 512 completions, {name}", "the grader before this one",
                         time.perf_counter() - began, limit, 1.0, "wall seconds"))
     return rows
+
+
+def forget() -> None:
+    """No worker has been started, no verdict is remembered."""
+    symbolic._free.clear()
+    symbolic._verdict.cache_clear()
