@@ -76,14 +76,24 @@ def table2_runs(profile: str, preset: str, seeds: Sequence[int], store: Store) -
     }
 
 
-TABLES = ("table1-memory-r", "table1-meds", "table2-memory-r", "table2-meds")
+READERS: dict[str, tuple[str, ...]] = {  # table -> the other artefacts that read its runs
+    "table1-memory-r": (
+        "collapse-memory-r", "fidelity-beyond", "fig3-memory-r", "fig4-memory-r", "fig5-memory-r",
+        "fig6-memory-r", "head-to-head-beyond", "shaping-scale-beyond", "table6-memory-r",
+        "tables7to9-memory-r"),
+    "table1-meds": (
+        "annotation-meds", "bring-your-own-beyond", "cost-meds", "fidelity-beyond", "fig1-meds",
+        "fig3-meds", "fig4-meds", "fig6-7-meds", "theorem-meds"),
+    "table2-memory-r": ("fig2-memory-r", "fig5-memory-r"),
+    "table2-meds": ("fig5-meds",),
+}  # fmt: skip
 
 
 def needs(
     table: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
     chosen: Sequence[str] | str | None = None, engine: str = "ours",
 ) -> list[Need]:
-    """All that one of :data:`TABLES` is made from, a :class:`Need` a model.
+    """All that one of these tables is made from, a :class:`Need` a model.
 
     ``chosen`` models (:func:`paperlib.experiments.recipes.models`) and ``engine`` are of a Table 1.
     """
