@@ -84,7 +84,7 @@ HEAVY = (
 
 
 @pytest.mark.parametrize("code", [
-    "import paperlib", "from paperlib.__main__ import build_parser; build_parser().format_help()",
+    "import paperlib", "from paperlib.__main__ import PARSER; PARSER.format_help()",
 ])
 def test_nothing_heavy_is_imported_for_nothing(code):
     code += f"; import sys; sys.exit(', '.join(set(sys.modules) & set({HEAVY})))"

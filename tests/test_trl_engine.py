@@ -13,7 +13,7 @@ import trl
 from transformers import TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
-from paperlib.__main__ import build_parser, main
+from paperlib.__main__ import PARSER, main
 from paperlib.errors import UserError
 from paperlib.experiments.plan import make_plan
 from paperlib.experiments.recipes import LAUNCH, METHODS, methods, recipe
@@ -194,7 +194,7 @@ def test_launch_files_are_accelerates(name):
     # the command in the file is one that the command line understands
     words = path.read_text().partition("-m paperlib ")[2].partition("\ncompute")[0]
     command = words.replace("#", " ").replace("\\", " ").split()
-    options = build_parser().parse_args(command)
+    options = PARSER.parse_args(command)
     config = recipe(options.paper, options.method, options.profile, 0, engine=options.engine)
     assert config.engine == "trl" and options.vllm == (name == "eight_gpus_vllm")
     grpo_settings(config, settings.num_processes)
