@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from paperlib import __version__
 from paperlib.environment import ROOT
-from paperlib.errors import UserError
+from paperlib.errors import NotebookError, UserError
 from paperlib.processes import end_by_signals, end_with_parent
 
 OPTIONS: dict[str, dict] = {
@@ -46,7 +46,7 @@ OPTIONS: dict[str, dict] = {
 }  # fmt: skip
 OF_A_RUN = ("--paper", "--method", "--profile", "--model", "--seed", "--preset", "--runs",
             "--device", "--engine")  # fmt: skip
-PLANNED = ("--profile", "--preset", "--seeds", "--models", "--engine", "--runs")
+PLANNED = ("PROFILE", "PRESET", "SEEDS", "MODELS", "ENGINE", "RUNS")  # parameters
 PARSER = argparse.ArgumentParser(
     prog="python -m paperlib", description="Memory-R+ and MEDS, reproduced."
 )
@@ -80,9 +80,9 @@ def main(arguments: list[str] | None = None) -> int:
     options = PARSER.parse_args(arguments)
     try:
         return options.command(options) or 0
-    except UserError as error:
+    except (UserError, NotebookError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return error.status
     except KeyboardInterrupt as signal:
         print("interrupted; the same command goes on where this one stopped", file=sys.stderr)
         return 128 + (signal.args[0] if signal.args else 2)
@@ -177,18 +177,13 @@ def runs(options: argparse.Namespace) -> None:
 
 
 @command("path", "-p", "--output", "--cell-timeout")
-def notebook(options: argparse.Namespace) -> int:
+def notebook(options: argparse.Namespace) -> None:
     """execute a parameterised notebook"""
-    from paperlib.experiments.notebooks import NotebookError, run_notebook
+    from paperlib.experiments.notebooks import run_notebook
     from paperlib.experiments.parameters import parse_pairs
 
     parameters, timeout = parse_pairs(options.parameters), options.cell_timeout
-    try:
-        print(run_notebook(options.path, parameters, options.output, cell_timeout=timeout))
-    except NotebookError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    print(run_notebook(options.path, parameters, options.output, cell_timeout=timeout))
 
 
 @command("names", "-p", "--parallel", "--force")
@@ -204,51 +199,39 @@ def reproduce(options: argparse.Namespace) -> int:
         return 0
     parameters = parse_pairs(options.parameters)
     notebooks = choose(options.names, ROOT)
-    if not options.force and (lacking := _lacking(options.names, parameters)):
-        print(lacking, "\nerror: not started, since this machine lacks what is named above; mend "
-              "it or start all the same with --force (make: FORCE=1)", file=sys.stderr)
-        return 3
+    # models and data of the other profiles are shipped
+    if parameters.get("PROFILE") in ("laptop", "paper") and not options.force:
+        given = {**parameters, "RUNS": ROOT / parameters.get("RUNS", "runs")}
+        flags = [f"--{name.lower()}={given[name]}" for name in PLANNED if name in given]
+        if plan(PARSER.parse_args(["plan", *options.names, *flags])):
+            print("error: not started, since this machine lacks what is named above; mend it or "
+                  "start all the same with --force (make: FORCE=1)", file=sys.stderr)
+            return 3
     failed = reproduce(notebooks, parameters, parallel=options.parallel)
     folder = ROOT / parameters.get("FIGURES", "figures") / parameters.get("PROFILE", "tiny")
     if folder.is_dir():  # once more: notebooks that ran at once may have missed each other's
         write_index(folder)
     if failed:
-        print(f"error: {len(failed)} of {len(notebooks)} notebooks failed: {', '.join(failed)}",
-              file=sys.stderr)
-    return bool(failed)
+        names = ", ".join(failed)
+        raise NotebookError(f"{len(failed)} of {len(notebooks)} notebooks failed: {names}")
+    return 0
 
 
-def _lacking(names: list[str], parameters: dict[str, str]) -> str:
-    """The plan of what cannot start here, "" if all can; profiles that are shipped always can."""
-    from paperlib.experiments.plan import CHECKED
-
-    if parameters.get("PROFILE") not in CHECKED:
-        return ""
-    given = {**parameters, "RUNS": ROOT / parameters.get("RUNS", "runs")}
-    known = {option: given.get(option.strip("-").upper()) for option in PLANNED}
-    flags = [f"{option}={value}" for option, value in known.items() if value]
-    planned = _planned(PARSER.parse_args(["plan", *names, *flags]))
-    return planned.text if planned.missing else ""
-
-
-@command("names", *PLANNED, names={"nargs": "+", "help": "such as table1, table2-meds or all"},
+@command("names", *(f"--{name.lower()}" for name in PLANNED),
+         names={"nargs": "+", "help": "such as table1, table2-meds or all"},
          profile={"default": "paper"})  # fmt: skip
 def plan(options: argparse.Namespace) -> int:
     """what artefacts need: runs, tokens, GPU hours, disk, what is missing"""
-    planned = _planned(options)
-    print(planned.text)
-    return 3 if planned.missing else 0
-
-
-def _planned(options: argparse.Namespace):
     from paperlib.experiments.artefacts import choose
     from paperlib.experiments.parameters import convert
     from paperlib.experiments.plan import make_plan
     from paperlib.experiments.store import Store
 
     seeds = convert("SEEDS", options.seeds, {"SEEDS": [0]})
-    return make_plan(choose(options.names, ROOT), options.profile, options.preset, seeds,
+    made = make_plan(choose(options.names, ROOT), options.profile, options.preset, seeds,
                      Store(options.runs), options.models, options.engine)  # fmt: skip
+    print(made.text)
+    return 3 if made.missing else 0
 
 
 @command()

@@ -11,7 +11,7 @@ from test_store import SETTINGS, fake_train, make_config
 from paperlib import __version__
 from paperlib.__main__ import main
 from paperlib.environment import ROOT
-from paperlib.errors import UserError
+from paperlib.errors import NotebookError, UserError
 from paperlib.experiments import notebooks
 
 
@@ -69,7 +69,7 @@ def test_notebook_arguments(tmp_path, monkeypatch, capsys):
 
     def failing(path, parameters, output, *, cell_timeout):
         assert parameters == {"STEPS": "4", "FAST": "true"} and cell_timeout == 9
-        raise notebooks.NotebookError(f"cell 2 of {path} to {output}")
+        raise NotebookError(f"cell 2 of {path} to {output}")
 
     monkeypatch.setattr(notebooks, "run_notebook", failing)
     more = ["-p", "STEPS", "4", "-p", "FAST", "true", "--output", "o.ipynb", "--cell-timeout", "9"]

@@ -16,8 +16,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from paperlib.__main__ import main
 from paperlib.environment import ROOT
-from paperlib.errors import UserError
-from paperlib.experiments.notebooks import NotebookError, run_notebook
+from paperlib.errors import NotebookError, UserError
+from paperlib.experiments.notebooks import run_notebook
 from paperlib.experiments.parameters import convert, declared_parameters, parse_pairs
 
 DEFAULTS = 'PROFILE = "tiny"  # a name\nSTEPS = 3\nRATE = 0.5\nFAST = False\nSEEDS = [0, 1]\n'

@@ -234,8 +234,8 @@ def test_reproduce_waits_for_a_clean_plan(tmp_path, monkeypatch, capsys, complet
     monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
     common = ["reproduce", "table1", "-p", "RUNS", str(tmp_path), "-p", "FIGURES", str(tmp_path)]
     assert main([*common, "-p", "PROFILE", "paper"]) == 3
-    error = capsys.readouterr().err
-    assert "- gsm8k-train: not here" in error and "FORCE=1" in error and not started
+    said = capsys.readouterr()
+    assert "- gsm8k-train: not here" in said.out and "FORCE=1" in said.err and not started
     assert main([*common, "-p", "PROFILE", "laptop", "-p", "SEEDS", "0"]) == 3
     assert main([*common, "--force", "-p", "PROFILE", "paper"]) == 0
     for profile in ("tiny", "smoke"):  # never checked: all they need is shipped

@@ -21,8 +21,8 @@ from stub_api import api_error, running_stub
 from test_notebooks import make_notebook
 
 from paperlib.environment import ROOT
-from paperlib.errors import UserError
-from paperlib.experiments.notebooks import NotebookError, run_notebook
+from paperlib.errors import NotebookError, UserError
+from paperlib.experiments.notebooks import run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
 from paperlib.methods.rollouts import Rollouts

