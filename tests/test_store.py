@@ -144,7 +144,7 @@ def test_reading(tmp_path, trained):
     assert run.metrics()["step"].tolist() == [1, 2, 3, 4]
     assert len(run.rollouts()) == 8
     assert run.rollouts([3, 1])["step"].tolist() == [3, 3, 1, 1]
-    with pytest.raises(UserError, match=r"no rollouts of steps \[9\]; it has 1, 2, 3, 4"):
+    with pytest.raises(UserError, match="no rollouts of step 9; it has 1, 2, 3, 4"):
         run.rollouts([1, 9])
     (run.folder / "checkpoints" / "000004" / "COMPLETE").unlink()  # half-written
     assert run.checkpoints() == [(2, run.folder / "checkpoints" / "000002")]
@@ -187,7 +187,8 @@ def test_a_second_process_waits_and_then_reads(tmp_path, trained, capfd):
     run.ensure()
     other.join()
     assert run.status() == "complete" and trained == []
-    assert f"{run.config.name}: waiting for process {other.pid} on" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert f"{run.config.name}: waiting for another process" in said and str(other.pid) in said
 
 
 def test_json_is_whole_or_not_there(tmp_path):
