@@ -132,7 +132,7 @@ def test_killed_while_it_writes_tables_each_file_is_whole(tmp_path, seed):
 def notebook(root: Path) -> None:
     from paperlib.experiments.notebooks import run_notebook
 
-    run_notebook(root / "run.ipynb", output=root / "executed" / "run.ipynb", quiet=True)
+    run_notebook(root / "run.ipynb", output=root / "executed" / "run.ipynb")
 
 
 @pytest.mark.slow

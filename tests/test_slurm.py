@@ -254,7 +254,7 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no sbatch, srun, sacct, scancel here"):
         grid([make_config()], **options(store))
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(UserError, match="pip install submitit"):
         grid([make_config()], **options(store))
     assert not store.root.exists()

@@ -3,8 +3,7 @@
     grid(configs, executor="slurm", jobs=8,
          slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
 
-With more than one GPU a run of engine "trl" is started by accelerate in as many processes; our
-loop uses one.
+With more than one GPU a run of engine "trl" is started by accelerate in as many processes.
 
 The run store must lie on a file system that all nodes see, with working file locks, and SLURM must
 keep accounts (sacct), or a task that was killed is waited for without end. A task that is
@@ -23,7 +22,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,31 +73,32 @@ class Task:
 def make_executor(
     folder: Path, options: Mapping[str, Any], at_once: int | None, threads: int
 ) -> Any:
-    """submitit's SlurmExecutor, whose files go to ``folder``.
+    """submitit's SlurmExecutor, whose files go to ``folder``; ``at_once`` tasks run at a time.
 
-    Args:
-        options: ``partition`` (default: the cluster's), ``gpus`` of each run (1; 0 for CPU nodes),
-            ``minutes`` a task may take before it is queued again (240), ``launch``, which is for
-            :func:`make_tasks`. Others are submitit's, such as account, qos, constraint, mem.
-        at_once: tasks that may run at the same time; None: as many as SLURM lets.
+    ``options``: ``partition`` (default: the cluster's), ``gpus`` of each run (1; 0 for CPU nodes),
+    ``minutes`` a task may take before it is queued again (240), ``launch`` (:func:`launch_file`),
+    and submitit's own, such as account, qos, constraint, mem.
     """
-    if find_spec("submitit") is None:
-        raise UserError("executor 'slurm' needs a package that is missing: pip install submitit")
+    try:
+        from submitit import SlurmExecutor
+    except ImportError as error:
+        raise UserError(
+            "executor 'slurm' needs a package that is missing: pip install submitit"
+        ) from error
     lacking = [name for name in ("sbatch", "srun", "sacct", "scancel") if not shutil.which(name)]
     if lacking:
         raise UserError(
             f"executor 'slurm' finds no {', '.join(lacking)} here: start it where SLURM is, or use "
             "executor 'local'"
         )
-    from submitit import SlurmExecutor
-
     own = {**OWN, **options}
     for name, least in (("gpus", 0), ("minutes", 1)):
         if not isinstance(own[name], int) or own[name] < least:
             raise UserError(f"slurm has {name} {own[name]!r}; valid: a number from {least}")
     environment = child_environment(threads).items()
     wanted = {
-        "time": own["minutes"], "cpus_per_task": threads,
+        "time": own["minutes"], "partition": own["partition"], "cpus_per_task": threads,
+        "gpus_per_node": own["gpus"] or None, "array_parallelism": at_once or 256,
         "srun_args": [f"--cpus-per-task={threads}"],  # SLURM's srun does not take sbatch's
         "stderr_to_stdout": True,
         "setup": [f"export {name}={shlex.quote(value)}" for name, value in environment],
@@ -107,10 +106,6 @@ def make_executor(
         **{key: value for key, value in options.items() if key not in OWN},
         "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
     }  # fmt: skip
-    for name, value in (("gpus_per_node", own["gpus"]), ("partition", own["partition"]),
-                        ("array_parallelism", at_once)):  # fmt: skip
-        if value:
-            wanted.setdefault(name, value)
     executor = SlurmExecutor(folder, max_num_timeout=TIMEOUTS)
     try:
         executor.update_parameters(**wanted)
@@ -135,8 +130,8 @@ def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
 
 
 def launch_file(config: RunConfig, name: str | None = None) -> Path:
-    """accelerate's file for a run on several GPUs: a path, a name in ``paperlib/rl/launch``, or by
-    default what the run's recipe says. The number of processes in it does not count."""
+    """accelerate's file for a run on several GPUs: a path, a name in ``paperlib/rl/launch``, or the
+    recipe's. The number of processes in it does not count."""
     if name is None:
         from paperlib.experiments.recipes import LAUNCH  # imports torch; a task itself does not
 
