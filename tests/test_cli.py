@@ -43,6 +43,10 @@ def run_arguments(command, folder, *more):
 
 
 def test_train_list_evaluate(tmp_path, recipes, capsys):
+    arguments = ["train", "--paper", "meds", "--method", "PPO", "--runs", str(tmp_path)]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == "error: unknown method 'PPO'; valid: DAPO\n"
+    assert list(tmp_path.iterdir()) == []
     assert main(run_arguments("evaluate", tmp_path)) == 2
     assert "is missing; train it first" in capsys.readouterr().err
     assert main(run_arguments("train", tmp_path, "--seed", "3")) == 0
@@ -53,13 +57,6 @@ def test_train_list_evaluate(tmp_path, recipes, capsys):
     assert main(run_arguments("evaluate", tmp_path, "--seed", "3", "--checkpoints", "all")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f"step {step}  {SETTINGS.name}  pass@1 0.375" for step in (2, 4)]
-
-
-def test_a_users_mistake_is_one_line_and_status_2(tmp_path, recipes, capsys):
-    arguments = ["train", "--paper", "meds", "--method", "PPO", "--runs", str(tmp_path)]
-    assert main(arguments) == 2
-    assert capsys.readouterr().err == "error: unknown method 'PPO'; valid: DAPO\n"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_notebook_arguments(tmp_path, monkeypatch, capsys):

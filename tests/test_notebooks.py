@@ -30,11 +30,9 @@ def make_notebook(path: Path, *sources: str, parameters: str = DEFAULTS) -> Path
     return path
 
 
-def nested(depth: int) -> list:
-    value: list = []
-    for _ in range(depth):
-        value = [value]
-    return value
+DEEP: list = []
+for _ in range(5000):
+    DEEP = [DEEP]
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def test_a_value_becomes_the_defaults_type(default, text, value):
     (0.5, "1e999"), ([0.5], [1, 10**400]), ((0.5,), "1" + 400 * "0"), ([0.5], "nan"),
     ([[0.5]], [[float("inf")]]), (3, 10**5000), (3, "1" + 5000 * "0"), (None, [10**5000]),
     (None, {"a": 10**5000}), (None, "{[]: 1}"), ([0], "[" + 300 * "(" + "0"),
-    ({}, "-" * 100_000 + "1"), (None, nested(5000)),
+    ({}, "-" * 100_000 + "1"), (None, DEEP),
 ], ids=lambda value: type(value).__name__)  # fmt: skip
 def test_a_value_of_another_type_is_refused(default, given):
     with pytest.raises(UserError, match="parameter X is .* must be a .* default"):
@@ -221,29 +219,25 @@ def test_an_executed_notebook_is_not_run_again_without_its_values(executed):
 
 def test_threads_and_forked_processes_run_notebooks_at_once(project, monkeypatch):
     """Kernels take no environment from the process, and nothing waits for a lock of another's."""
-    path, barrier = make_notebook(project / "n.ipynb"), threading.Barrier(3)
+    path, barrier = make_notebook(project / "n.ipynb"), threading.Barrier(2)
     before = dict(os.environ)
 
     def execute(notebook, *_):
-        if threading.current_thread() is not threading.main_thread():
+        if multiprocessing.parent_process() is None:
             barrier.wait(60)
         return None, notebook
 
     monkeypatch.setattr("paperlib.experiments.notebooks._execute", execute)
-    outputs = [project / f"{i}.ipynb" for i in range(3)]
-    threads = [threading.Thread(target=run_notebook, args=(path,), kwargs={"output": out})
-               for out in outputs[:2]]  # fmt: skip
-    for thread in threads:
-        thread.start()
-    child = multiprocessing.get_context("fork").Process(
-        target=run_notebook, args=(path,), kwargs={"output": outputs[2]}
-    )
-    child.start()
+    outputs = [project / "thread.ipynb", project / "process.ipynb"]
+    calls = [{"target": run_notebook, "args": (path,), "kwargs": {"output": o}} for o in outputs]
+    thread = threading.Thread(**calls[0])
+    child = multiprocessing.get_context("fork").Process(**calls[1])
+    for one in (thread, child):
+        one.start()
     child.join(20)
     child.kill()
     barrier.wait(60)
-    for thread in threads:
-        thread.join()
+    thread.join()
     assert all(out.exists() for out in outputs) and dict(os.environ) == before
 
 
