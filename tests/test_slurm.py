@@ -22,7 +22,7 @@ from test_store import SETTINGS, make_config
 
 from paperlib.errors import UserError
 from paperlib.experiments.grid import grid
-from paperlib.experiments.jobs import Job, child_environment
+from paperlib.experiments.jobs import Job
 from paperlib.experiments.progress import Progress, describe
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Store
@@ -139,9 +139,7 @@ def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
     assert (cluster / "calls").read_text().splitlines() == calls  # nothing was submitted
 
 
-@pytest.mark.parametrize("kind", ["slurm", "local"])
-def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypatch, kind):
-    """By submitit's executor for SLURM, and by its own for one machine."""
+def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path):
     store = Store(tmp_path / "runs")
     run = store.run(make_config(60))
     pids = []
@@ -153,16 +151,8 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypa
             os.kill(pid, signal.SIGUSR2)
 
     with beside(preempt):
-        if kind == "slurm":
-            grid([run.config], **options(store))
-            assert "scontrol requeue 100" in (cluster / "calls").read_text()
-        else:
-            for name, value in child_environment(1).items():
-                monkeypatch.setenv(name, value)
-            executor = submitit.LocalExecutor(tmp_path / "local")
-            executor.update_parameters(job_name="any")
-            job = Job(run, (), "last", 1, "cpu")
-            assert module.run_all([module.Task(job)], executor, Progress(total=1, done=0)) == []
+        grid([run.config], **options(store))
+    assert "scontrol requeue 100" in (cluster / "calls").read_text()
     assert run.status() == "complete"
     log = (run.folder / "log.txt").read_text()
     assert log.count("trained in") == 1 and f"trained in {pids[0]}" not in log

@@ -63,9 +63,7 @@ def reproduce(
     names of those that failed. A parameter goes to the notebooks that declare it; nothing is
     started with one that no notebook of the project declares.
     """
-    valid = set().union(*map(_declared, notebooks.values()))
-    if not parameters.keys() <= valid:  # perhaps it is another notebook's: make gives PRESET to all
-        valid |= set().union(*map(_declared, artefacts(ROOT).values()))
+    valid = set().union(*map(_declared, {**artefacts(ROOT), **notebooks}.values()))
     for name in parameters.keys() - valid:
         raise UserError(f"unknown parameter {name!r}; valid: {', '.join(sorted(valid))}")
     waiting, failed = list(notebooks.items()), []

@@ -21,8 +21,6 @@ from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run
 
-LOG_LINES = 15  # of a failed run's log, in the error
-
 
 @dataclass(frozen=True)
 class Job:
@@ -63,9 +61,9 @@ class Job:
     def start(
         self, scratch: Path, gpu: str | None = None, processes: int = 1, launch: Path | None = None
     ) -> subprocess.Popen:
-        """Begin it in a process of its own, which ends when its stdin is closed; or, by accelerate,
-        in several, as its file ``launch`` says. The job's pickle lies in ``scratch``, a private
-        folder; ``gpu`` is the only one that the process sees."""
+        """Begin it in a process of its own, or by accelerate in several, as its file ``launch``
+        says; they end when their stdin is closed. The job's pickle lies in the private folder
+        ``scratch``; ``gpu`` is the only one that is seen."""
         import cloudpickle  # a reward term of a notebook goes by its code
 
         file = scratch / f"{self.run.config.name}.pkl"
@@ -103,9 +101,9 @@ class Job:
         return not process.returncode
 
     def log_tail(self) -> str:
-        """The last lines of the run's log, below the folder's name."""
+        """The last 15 lines of the run's log, below the folder's name."""
         text = (self.run.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
-        return "\n".join([f"{self.run.folder}:", *text.splitlines()[-LOG_LINES:]])
+        return "\n".join([f"{self.run.folder}:", *text.splitlines()[-15:]])
 
 
 def child_environment(threads: int) -> dict[str, str]:

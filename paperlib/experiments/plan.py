@@ -12,18 +12,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from paperlib.errors import UserError
+from paperlib.experiments import costs
 from paperlib.experiments.benchmarks import task_data
-from paperlib.experiments.costs import (
-    CARD,
-    CARD_BYTES,
-    CARD_FLOPS,
-    CPU_TOKENS,
-    SAMPLING,
-    TRAINING,
-    Cost,
-    memory_bytes,
-    run_cost,
-)
+from paperlib.experiments.costs import Cost, memory_bytes, run_cost
 from paperlib.experiments.recipes import LAUNCH, MAIN_MODEL
 from paperlib.experiments.rows import READERS, Need, needs
 from paperlib.experiments.sizes import SIZES, short_name
@@ -83,26 +74,23 @@ def make_plan(
 
 def _table(wanted: Iterable[Need]) -> tuple[list[str], Cost]:
     """A line for each row of a table and model, and their sum; a run counts once."""
-    lines = [ROW.format("model", "row", "runs", "done", "sample", "train", "evaluate", "GPU h",
-                        "disk")]  # fmt: skip
-
-    def line(model: str, row: str, costs: list[Cost]) -> str:
-        cost = sum(costs, Cost())
-        tokens = (f"{n / 1e6:,.{int(n < 1e8)}f}M"
-                  for n in (cost.sampled, cost.trained, cost.evaluated))  # fmt: skip
-        return ROW.format(model[:24], row, len(costs), costs.count(Cost()), *tokens,
-                          f"{cost.seconds / 3600:,.1f}", f"{cost.disk / 1e9:,.0f}GB")  # fmt: skip
-
-    all_costs, seen = [], set()
+    groups, seen = [], set()
     for need in wanted:
         for row, runs in need.runs.items():
             fresh = [run for run in runs if run.folder not in seen]
             seen |= {run.folder for run in fresh}
-            costs = [run_cost(run, need.evaluations, need.checkpoints) for run in fresh]
-            all_costs += costs
-            if fresh:
-                lines.append(line(short_name(need.model), row, costs))
-    return [*lines, line("total", "", all_costs)], sum(all_costs, Cost())
+            left = [run_cost(run, need.evaluations, need.checkpoints) for run in fresh]
+            groups += [(short_name(need.model)[:24], row, left)] if fresh else []
+    groups.append(("total", "", [cost for *_, left in groups for cost in left]))
+    lines = [ROW.format("model", "row", "runs", "done", "sample", "train", "evaluate", "GPU h",
+                        "disk")]  # fmt: skip
+    for model, row, left in groups:
+        cost = sum(left, Cost())
+        tokens = (f"{n / 1e6:,.{int(n < 1e8)}f}M"
+                  for n in (cost.sampled, cost.trained, cost.evaluated))  # fmt: skip
+        lines.append(ROW.format(model, row, len(left), left.count(Cost()), *tokens,
+                                f"{cost.seconds / 3600:,.1f}", f"{cost.disk / 1e9:,.0f}GB"))
+    return lines, cost
 
 
 def _notes(
@@ -114,18 +102,19 @@ def _notes(
         if sets:
             yield f"{what}: {', '.join(f'{name} ({problem_count(name):,})' for name in sets)}"
     yield (
-        "Tokens are upper bounds: every completion at its full length. GPU hours: 2 N a token in "
-        f"a forward pass, 6 N with gradient, on one {CARD} ({CARD_FLOPS / 1e12:.0f} TFLOP/s) at "
-        f"{TRAINING:.0%} of it in training and {SAMPLING:.0%} while sampling (assumed)."
+        "Tokens are upper bounds: every completion at its full length. GPU hours: 2 N a token in a "
+        f"forward pass, 6 N with gradient, on one {costs.CARD} "
+        f"({costs.CARD_FLOPS / 1e12:.0f} TFLOP/s) at {costs.TRAINING:.0%} of it in training and "
+        f"{costs.SAMPLING:.0%} while sampling (assumed)."
     )
     if bounds := {c.max_generation_batches for c in configs
                   if c.dynamic_sampling and c.max_steps and c.engine == "ours"}:  # fmt: skip
         yield (f"Dynamic sampling may draw up to {max(bounds)} generation batches a step: "
                f"up to {max(bounds)} times the sampled tokens of DAPO and MEDS.")  # fmt: skip
     if profile == "laptop" and gpu() is None:
-        hours = (total.sampled + total.evaluated) / CPU_TOKENS / 3600
+        hours = (total.sampled + total.evaluated) / costs.CPU_TOKENS / 3600
         yield (f"Without a GPU: up to {hours:,.0f} hours of sampling on two cores "
-               f"({CPU_TOKENS} tokens a second), training on top.")  # fmt: skip
+               f"({costs.CPU_TOKENS} tokens a second), training on top.")  # fmt: skip
 
 
 def _missing(
@@ -152,7 +141,7 @@ def _missing_gpu(wanted: Iterable[Need]) -> Iterable[str]:
     here = gpu()
     if here is None or not here[1]:
         yield f"GPU: {'none' if here is None else 'no bf16'}; the profile needs one with bf16"
-    room = here[0] if here else CARD_BYTES
+    room = here[0] if here else costs.CARD_BYTES
     for need in wanted:
         configs = [run.config for runs in need.runs.values() for run in runs]
         weights, cache = max((memory_bytes(c, need.evaluations, room) for c in configs), key=sum)
