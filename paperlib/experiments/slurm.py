@@ -3,12 +3,11 @@
     grid(configs, executor="slurm", jobs=8,
          slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
 
-With more than one GPU a run of engine "trl" is started by accelerate in as many processes.
-
-The run store must lie on a file system that all nodes see, with working file locks, and SLURM must
-keep accounts (sacct), or a task that was killed is waited for without end. A task that is
-preempted or out of time is queued again and goes on from its run's newest checkpoint. When the
-process that waits for the tasks ends before they do, by Ctrl-C or by a kill, they are cancelled.
+With more than one GPU a run of engine "trl" is started by accelerate in as many processes. All
+nodes must see the run store, with working file locks, and SLURM must keep accounts (sacct), or a
+task that was killed is waited for without end. A task that is preempted or out of time is queued
+again and goes on from its run's newest checkpoint. When the process that waits for the tasks ends
+before they do, by Ctrl-C or by a kill, they are cancelled.
 """
 
 from __future__ import annotations
@@ -120,23 +119,19 @@ def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
     own = {**OWN, **options}
     if own["gpus"] <= 1:
         return [Task(job) for job in jobs]
-    for job in jobs:
-        if job.run.config.engine != "trl":
-            raise UserError(
-                f"slurm has gpus {own['gpus']}, but {job.run.config.name} is a run of engine "
-                "'ours', which uses one; make it 1, or the runs' engine 'trl'"
-            )
+    for name in (job.run.config.name for job in jobs if job.run.config.engine != "trl"):
+        raise UserError(f"slurm has gpus {own['gpus']}, but {name} is a run of engine 'ours', "
+                        "which uses one; make it 1, or the runs' engine 'trl'")  # fmt: skip
     return [Task(job, own["gpus"], launch_file(job.run.config, own["launch"])) for job in jobs]
 
 
 def launch_file(config: RunConfig, name: str | None = None) -> Path:
     """accelerate's file for a run on several GPUs: a path, a name in ``paperlib/rl/launch``, or the
     recipe's. The number of processes in it does not count."""
-    if name is None:
-        from paperlib.experiments.recipes import LAUNCH  # imports torch; a task itself does not
+    from paperlib.experiments.recipes import LAUNCH  # imports torch; a task itself does not
 
-        of_recipe, _, gpus = LAUNCH[config.paper]
-        name = of_recipe if gpus > 1 else COPIES
+    of_recipe, _, gpus = LAUNCH[config.paper]
+    name = name or (of_recipe if gpus > 1 else COPIES)
     for path in (Path(name).resolve(), LAUNCH_DIR / name):
         if path.is_file():
             return path
