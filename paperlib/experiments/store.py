@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from filelock import FileLock, Timeout
 
 from paperlib.environment import launcher_rank
@@ -31,9 +32,6 @@ from paperlib.files import (
     write_json_atomic,
 )
 from paperlib.rl.config import RunConfig, finished
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # what a run may hold before its config.json is written
 _EARLY_FILES = {"lock", "lock.json", "log.txt", "environment.json"}
@@ -112,14 +110,10 @@ class Run:
 
     def metrics(self) -> pd.DataFrame:
         """One row a generation step, in order; empty before the first."""
-        import pandas as pd
-
         return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl"))
 
     def rollouts(self, steps: Iterable[int] | None = None) -> pd.DataFrame:
         """The stored rollouts of ``steps`` (default: of all), one row a completion."""
-        import pandas as pd
-
         files = by_step(self.folder.glob("rollouts/*.parquet"), ".parquet")
         wanted = list(files) if steps is None else list(steps)
         self._check_steps("rollouts", wanted, files)
@@ -198,8 +192,6 @@ class Run:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
     try:
         return pd.read_parquet(path, page_checksum_verification=True)
     except (OSError, ValueError) as error:  # pyarrow's own are kinds of these
