@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +24,27 @@ PACKAGES = (
 def environment_record(device: str | None = None) -> dict[str, Any]:
     """JSON values that tell what computes here, for a run's ``environment.json``; a GPU, such as
     device ``"cuda:0"``, by its name."""
+    torch = sys.modules.get("torch")  # whoever computes on a GPU has it imported
+    if torch and device and device.startswith("cuda"):
+        device = torch.cuda.get_device_name(device)
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "paperlib": __version__,
         **git_state(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
         "machine": {
             "system": platform.platform(),
             "cpu": _cpu_model(),
             "cores": available_cores(),
-            "device": _device_name(device or "cpu"),
+            "device": device or "cpu",
         },
     }
 
 
 def git_state(root: Path = ROOT) -> dict[str, Any]:
-    """``{"commit": hash or None, "dirty": bool or None}`` of the clone at ``root``.
-
-    None also where ``root`` merely lies inside some other project's repository, as an installed
-    package in that project's virtual environment does.
-    """
+    """``{"commit": hash or None, "dirty": bool or None}`` of the clone at ``root``; None where that
+    is no clone, though it may lie in one, as an installed package in some project's .venv does."""
     top = _git(root, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != root.resolve():
         return {"commit": None, "dirty": None}
@@ -74,19 +74,7 @@ def _git(root: Path, *arguments: str) -> str | None:
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def _cpu_model() -> str:
     file = Path("/proc/cpuinfo")  # of Linux
     found = re.search(r"^model name\s*: (.*)$", file.read_text(), re.M) if file.exists() else None
     return found[1] if found else platform.processor() or platform.machine()
-
-
-def _device_name(device: str) -> str:
-    torch = sys.modules.get("torch")  # whoever computes on a GPU has it imported
-    return torch.cuda.get_device_name(device) if torch and device.startswith("cuda") else device

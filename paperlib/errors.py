@@ -1,12 +1,19 @@
-"""The one exception of paperlib that is addressed to the user."""
+"""The exceptions of paperlib that are addressed to the user; ``status`` is the command line's."""
 
 
 class UserError(ValueError):
     """A mistake the user can mend: the message says what is wrong, which value, what is valid.
 
-    The command line prints the message alone and exits with status 2; notebooks show it as the
-    last line of the traceback.
+    The command line prints the message alone; notebooks show it as the last line of the traceback.
     """
+
+    status = 2
+
+
+class NotebookError(RuntimeError):
+    """A notebook failed; the message names it, the cell, the error and the failed copy."""
+
+    status = 1
 
 
 def check_choice(what: str, value: object, valid: object) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,8 @@ _TORCH_CANNOT_WRITE = ("unexpected pos", "PytorchStreamWriter")
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Where ``folder`` cannot be written or is removed in the block, UserError says so, and what
-    to do; other errors pass."""
+    """Where ``folder`` cannot be written or is removed in the block, UserError says so; other
+    errors pass."""
     try:
         yield
     except UserError:
@@ -44,44 +45,32 @@ def disk_errors(folder: Path) -> Iterator[None]:
         ) from None
 
 
-def write_text_atomic(path: Path, text: str) -> None:
-    """Write a UTF-8 file so that a reader, or a power cut, meets the old or the new content.
+@contextmanager
+def written_together(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Temporary paths for files of one folder, which is made if needed; when the block ends well
+    all are renamed to ``paths``, so that a reader never meets half of what belongs together."""
+    folder = paths[0].parent
+    folder.mkdir(parents=True, exist_ok=True)
+    # beside them, since a rename is atomic only within one file system
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".tmp", dir=folder) as scratch:
+        temporary = [Path(scratch, path.name) for path in paths]
+        yield temporary
+        for written, final in zip(temporary, paths, strict=True):
+            os.replace(written, final)
 
-    Missing folders are made. The temporary file lies beside the target, since a rename is atomic
-    only within one file system.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+
+def write_text_atomic(path: Path, text: str) -> None:
+    """Write a UTF-8 file so that a reader, or a power cut, meets the old or the new content."""
+    with written_together([Path(path)]) as (scratch,):
         with open(scratch, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def write_json_atomic(path: Path, obj: Any) -> None:
     """Like :func:`write_text_atomic`, with ``obj`` as indented JSON; a TypeError writes nothing."""
     write_text_atomic(path, json.dumps(obj, indent=1, ensure_ascii=False) + "\n")
-
-
-@contextmanager
-def written_together(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Temporary paths for files of one folder, which is made if needed; when the block ends well
-    all are renamed to ``paths``, so that a reader never meets half of what belongs together."""
-    paths[0].parent.mkdir(parents=True, exist_ok=True)
-    # the suffix comes last: some writers choose their format by it
-    temporary = [p.with_name(f".{p.stem}.{os.getpid()}.tmp{p.suffix}") for p in paths]
-    try:
-        yield temporary
-        for scratch, final in zip(temporary, paths, strict=True):
-            os.replace(scratch, final)
-    finally:
-        for scratch in temporary:
-            scratch.unlink(missing_ok=True)
 
 
 def write_texts(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]:
@@ -120,7 +109,7 @@ def as_json(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises UserError, naming the file, if it is not JSON."""
+    """The content of a JSON file."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -128,12 +117,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_jsonl(path: Path) -> list[Any]:
-    """The rows of a JSON-lines file; a missing file has none. UserError names a damaged line.
-
-    A last line that does not end in a newline was cut off by a kill and is ignored.
-    """
+    """The rows of a JSON-lines file; a missing file has none. A last line that does not end in a
+    newline was cut off by a kill and is ignored."""
     rows = []
-    lines = Path(path).read_bytes().split(b"\n") if Path(path).exists() else [b""]
+    lines = Path(path).read_bytes().split(b"\n") if Path(path).exists() else []
     for number, line in enumerate(lines[:-1], start=1):
         try:
             rows += [json.loads(line)] if line.strip() else []

@@ -1,6 +1,5 @@
 """Artefacts by name, and running their notebooks one by one or several at once."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,6 +8,7 @@ import time
 
 import pytest
 from test_grid import alive, store, wait_for  # noqa: F401 (the fixture)
+from test_notebooks import make_notebook
 from test_store import make_config
 
 from paperlib.__main__ import main
@@ -18,22 +18,9 @@ from paperlib.experiments.artefacts import artefacts, choose, reproduce
 from paperlib.files import read_json
 
 
-def write_notebook(path, *sources):
-    cells = [
-        {"cell_type": "code", "id": f"c{i}", "metadata": {"tags": ["parameters"] if i == 0 else []},
-         "execution_count": None, "outputs": [], "source": source}
-        for i, source in enumerate(sources)
-    ]  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-    path.write_text(
-        json.dumps({"cells": cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
-    )
-
-
 def test_table_1_comes_first_then_the_folders_in_turn(tmp_path):
     for name in ("memory_r/fig10", "memory_r/fig2", "meds/table1", "beyond/a_b", "memory_r/table1"):
-        write_notebook(tmp_path / "notebooks" / f"{name}.ipynb", "")
+        make_notebook(tmp_path / "notebooks" / f"{name}.ipynb")
     assert list(artefacts(tmp_path)) == [
         "table1-memory-r", "table1-meds", "fig2-memory-r", "a-b-beyond", "fig10-memory-r",
     ]  # fmt: skip
@@ -43,19 +30,15 @@ def test_table_1_comes_first_then_the_folders_in_turn(tmp_path):
     assert len(choose(["all"], tmp_path)) == 5
     with pytest.raises(UserError, match="unknown artefact fig11; valid: all, table1, fig2"):
         choose(["fig11", "fig2"], tmp_path)
-
-
-def test_every_notebook_of_the_repository_has_a_name():
-    paths = {p for p in (ROOT / "notebooks").glob("*/*.ipynb")}
-    assert set(artefacts(ROOT).values()) == paths
+    assert set(artefacts(ROOT).values()) == set((ROOT / "notebooks").glob("*/*.ipynb"))
 
 
 def test_a_failing_notebook_does_not_stop_the_others(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(ROOT)
     (tmp_path / "Makefile").touch()  # the root for the runner
     good, bad = (tmp_path / "notebooks" / "meds" / f"{name}.ipynb" for name in ("good", "bad"))
-    write_notebook(bad, 'PROFILE = "tiny"', "1 / 0")
-    write_notebook(good, 'PROFILE = "tiny"\nSEEDS = [0]', "print(PROFILE, SEEDS)")
+    make_notebook(bad, "1 / 0", parameters='PROFILE = "tiny"')
+    make_notebook(good, "print(PROFILE, SEEDS)")
     torn = good.with_name("torn.ipynb")
     torn.write_text('{"cells": [')
     paths = {"torn": torn, "bad": bad, "good": good}
@@ -68,15 +51,12 @@ def test_a_failing_notebook_does_not_stop_the_others(tmp_path, monkeypatch, capf
     assert "smoke [3]" in executed
 
 
-def test_the_command_lists_the_names(capsys):
+def test_a_mistyped_parameter_starts_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("subprocess.Popen", None)  # calling it would raise
     assert main(["reproduce"]) == 0
     assert capsys.readouterr().out.startswith("table1-memory-r ")
     assert main(["reproduce", "nothing"]) == 2
     assert "unknown artefact nothing" in capsys.readouterr().err
-
-
-def test_a_mistyped_parameter_starts_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("subprocess.Popen", None)  # calling it would raise
     assert main(["reproduce", "table1-meds", "-p", "SEED", "3"]) == 2
     assert "unknown parameter 'SEED'; valid: " in capsys.readouterr().err
     with pytest.raises(TypeError):  # DRAWS is some other notebook's: make gives PRESET to all
@@ -107,15 +87,16 @@ grid([make_config(60), make_config(60, max_steps=6)], store=Store("runs"), devic
     ("reproduce", signal.SIGTERM),
     *(pytest.param(command, number, marks=pytest.mark.slow) for command, number in (
         ("reproduce", signal.SIGHUP), ("reproduce", signal.SIGINT), ("reproduce", signal.SIGKILL),
-        ("notebook", signal.SIGTERM), ("notebook", signal.SIGINT))),
+        ("notebook", signal.SIGTERM), ("notebook", signal.SIGINT), ("notebook", signal.SIGKILL))),
 ])  # fmt: skip
 def test_what_ends_a_command_ends_its_notebooks_kernels_and_workers(
     store, tmp_path, command, number  # noqa: F811
 ):
-    """Sent twice: nothing interrupts the cleaning up. SIGKILL: the notebook misses its parent."""
+    """Sent twice: nothing interrupts the cleaning up. SIGKILL: the notebook misses its parent, or
+    the kernel its runner, which ends the kernel, but nothing that a cell started by itself."""
     (tmp_path / "Makefile").touch()
     path = tmp_path / "notebooks" / "meds" / "n.ipynb"
-    write_notebook(path, 'PROFILE = "tiny"', GRID)
+    make_notebook(path, GRID)
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, str(tmp_path), command,
          "n" if command == "reproduce" else str(path)],
@@ -128,6 +109,8 @@ def test_what_ends_a_command_ends_its_notebooks_kernels_and_workers(
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         pids += [read_json(run.folder / "lock.json")["pid"] for run in runs]
         assert all(map(alive, pids))
+        sleep = pids.pop(2)
+        pids += [sleep] * ((command, number) != ("notebook", signal.SIGKILL))
         for _ in range(2):
             process.send_signal(number)
             time.sleep(0.1)
@@ -138,6 +121,8 @@ def test_what_ends_a_command_ends_its_notebooks_kernels_and_workers(
         assert not any(map(alive, pids))
     finally:
         process.kill()
+        if alive(sleep):
+            os.kill(sleep, signal.SIGKILL)
     assert not list((tmp_path / "executed" / "tiny" / "meds").iterdir())
     assert [run.status() for run in runs] == ["partial"] * 2
     assert [run.ensure().status() for run in runs] == ["complete"] * 2

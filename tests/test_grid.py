@@ -64,7 +64,8 @@ def store(tmp_path: Path, monkeypatch) -> Store:
 
 
 @pytest.mark.parametrize("executor", ["local", "inline"])
-def test_trains_and_evaluates_each_run_once_in_order(store, executor):
+def test_trains_and_evaluates_each_run_once_in_order(store, executor, tmp_path, monkeypatch):
+    work_beside_another_paperlib(tmp_path, monkeypatch)  # the processes import this one
     configs = [make_config(2), make_config(1), make_config(2)]
     runs = grid(
         configs, [SETTINGS], checkpoints="all", store=store, executor=executor, device="cpu"
@@ -79,41 +80,27 @@ def test_trains_and_evaluates_each_run_once_in_order(store, executor):
         assert threads == "1" and (omp == "1" or executor == "inline")
 
 
-def test_the_number_of_threads_is_put_back(store):
-    import torch
-
-    before = torch.get_num_threads()
-    grid([make_config()], store=store, executor="inline", threads=2, device="cpu")
-    assert (store.run(make_config()).folder / "threads").read_text().startswith("2 ")
-    assert torch.get_num_threads() == before
-
-
-def test_training_is_told_where_to_report(store, monkeypatch):
-    told = []
+def test_threads_are_put_back_and_training_is_told_where_to_report(store, monkeypatch):
+    before, told = torch.get_num_threads(), []
     train = sys.modules["paperlib.rl.train"].train
     monkeypatch.setattr(
         sys.modules["paperlib.rl.train"], "train",
         lambda *args, **kwargs: (told.append(kwargs["report_to"]), train(*args, **kwargs)),
     )
-    for seed, more in ((0, {}), (1, {"report_to": "none"})):
-        grid([make_config(seed)], store=store, executor="inline", device="cpu", **more)
+    options = {"store": store, "executor": "inline", "device": "cpu"}
+    (run,) = grid([make_config(0)], [SETTINGS], threads=2, **options)
+    grid([make_config(1)], report_to="none", **options)
     assert told == ["tensorboard", "none"]
-
-
-def test_workers_import_this_paperlib_wherever_they_start(store, tmp_path, monkeypatch):
-    work_beside_another_paperlib(tmp_path, monkeypatch)
-    grid([make_config()], store=store, device="cpu")
-    assert store.run(make_config()).status() == "complete"
-
-
-def test_the_last_checkpoint_only(store):
-    (run,) = grid([make_config()], [SETTINGS], store=store, executor="inline", device="cpu")
-    assert [p.name[:6] for p in run.folder.glob("evaluations/*")] == ["000004"]
+    assert (run.folder / "threads").read_text().startswith("2 ")
+    assert torch.get_num_threads() == before
+    assert [p.name[:6] for p in run.folder.glob("evaluations/*")] == ["000004"]  # the last only
 
 
 @pytest.mark.parametrize("executor", ["local", "inline"])
 def test_failed_runs_do_not_stop_the_others(store, executor):
-    seeds = [13, 0] if executor == "inline" else [13, 9, 0]
+    seeds = [13, 1, 0] if executor == "inline" else [13, 9, 1, 0]
+    foreign = store.run(make_config(1)).folder / "config.json"
+    write_json_atomic(foreign, make_config(1, max_steps=7).to_dict())
     with pytest.raises(RuntimeError) as error:
         grid([make_config(s) for s in seeds], store=store, executor=executor, device="cpu")
     text = str(error.value)
@@ -121,6 +108,7 @@ def test_failed_runs_do_not_stop_the_others(store, executor):
     assert make_config(13).name in text and make_config(0).name not in text
     assert "ValueError: unlucky seed" in text
     assert ("ended with status 9" in text) == (executor == "local")
+    assert "max_steps is 7 there, 4 here" in text and read_json(foreign)["max_steps"] == 7
     assert store.run(make_config(0)).status() == "complete"
 
 
@@ -181,25 +169,15 @@ def test_what_ends_a_grid_ends_its_jobs_and_leaves_a_store_that_resumes(store, n
     assert run.status() == "complete"
 
 
-def test_a_foreign_run_is_reported_and_kept(store):
-    folder = store.run(make_config()).folder
-    write_json_atomic(folder / "config.json", make_config(max_steps=7).to_dict())
-    with pytest.raises(RuntimeError, match="max_steps is 7 there, 4 here"):
-        grid([make_config()], store=store, device="cpu")
-    assert read_json(folder / "config.json")["max_steps"] == 7
-
-
-def test_bad_arguments(store):
-    with pytest.raises(UserError, match="unknown executor 'mars'; valid: local, inline, slurm"):
-        grid([], executor="mars")
-    with pytest.raises(UserError, match="unknown checkpoints 'best'"):
-        grid([], checkpoints="best")
-    with pytest.raises(UserError, match="jobs is 0"):
-        grid([], jobs=0)
-    with pytest.raises(UserError, match="slurm has options, but executor is 'local'"):
-        grid([], slurm={"gpus": 1})
-    with pytest.raises(UserError, match="unknown report_to 'tensorbord'; valid: tensorboard"):
-        grid([make_config()], store=store, report_to="tensorbord")
+@pytest.mark.parametrize(("given", "message"), [
+    ({"executor": "mars"}, "unknown executor 'mars'; valid: local, inline, slurm"),
+    ({"checkpoints": "best"}, "unknown checkpoints 'best'"), ({"jobs": 0}, "jobs is 0"),
+    ({"slurm": {"gpus": 1}}, "slurm has options, but executor is 'local'"),
+    ({"report_to": "tensorbord"}, "unknown report_to 'tensorbord'; valid: tensorboard"),
+])  # fmt: skip
+def test_bad_arguments(store, given, message):
+    with pytest.raises(UserError, match=message):
+        grid([make_config()], store=store, **given)
     assert not store.root.exists()
 
 

@@ -1,11 +1,9 @@
 """SIGKILL at any moment: the same command finishes, and nothing tells that it was interrupted."""
 
-import os
 import random
 import time
 from pathlib import Path
 
-import nbformat
 import pytest
 from fault_world import (
     both_memories,
@@ -78,7 +76,6 @@ def test_a_run_that_is_killed_three_times_is_as_if_it_never_was(tmp_path, uninte
     assert outcome(tmp_path) == whole[0]
 
 
-HERE = Path(__file__).parent
 MOMENTS = [
     *[("ours", phase, s) for phase in ("sampling", "update", "checkpoint") for s in (1, 2, 3)],
     ("ours", "sealed", 1), ("ours", "sealed", 2), ("ours", "evaluation", 1),
@@ -124,46 +121,3 @@ def test_killed_while_it_writes_tables_each_file_is_whole(tmp_path, seed):
             assert text in [texts[suffix] for texts in TEXTS], f"{suffix} is neither of the two"
     paths = write_texts(tmp_path / "figures", "table", TEXTS[1])
     assert [path.read_text() for path in paths] == list(TEXTS[1].values())
-
-
-# -- notebooks ---------------------------------------------------------------------------------
-
-
-def notebook(root: Path) -> None:
-    from paperlib.experiments.notebooks import run_notebook
-
-    run_notebook(root / "run.ipynb", output=root / "executed" / "run.ipynb", quiet=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("victim", ["runner", "kernel"])
-def test_killed_while_a_notebook_runs(tmp_path, uninterrupted, victim):
-    cells = [
-        nbformat.v4.new_code_cell("SEED = 0", metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell(
-            f"import sys; sys.path[:0] = [{str(HERE)!r}, {str(HERE.parent)!r}]\n"
-            f"from pathlib import Path\nfrom fault_world import command\n"
-            f"command(Path({str(tmp_path)!r}))"
-        ),
-    ]  # fmt: skip
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "run.ipynb")
-    whole, folder = uninterrupted(), the_run(tmp_path).folder
-    runner, done = start(notebook, tmp_path), random.Random(victim).randrange(1, 4)
-    wait_for(runner, lambda: len(read_jsonl(folder / "metrics.jsonl")) >= done)
-    kernel = read_json(folder / "lock.json")["pid"]
-    if victim == "kernel":
-        os.kill(kernel, 9)
-        runner.join(60)
-        assert runner.exitcode == 1 and (tmp_path / "executed" / "run.failed.ipynb").exists()
-        assert "killed the kernel" in (tmp_path / "output.txt").read_text()
-    else:
-        kill(runner)
-        deadline = time.monotonic() + 30
-        while Path(f"/proc/{kernel}").exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert not Path(f"/proc/{kernel}").exists(), "the kernel outlives its runner"
-    assert not (tmp_path / "executed" / "run.ipynb").exists()
-    finish(notebook, tmp_path)
-    assert (tmp_path / "executed" / "run.ipynb").exists()
-    assert not (tmp_path / "executed" / "run.failed.ipynb").exists()
-    assert outcome(tmp_path) == whole[0]

@@ -22,8 +22,8 @@ from stub_api import api_error, running_stub
 from test_notebooks import make_notebook
 
 from paperlib.environment import ROOT
-from paperlib.errors import UserError
-from paperlib.experiments.notebooks import NotebookError, run_notebook
+from paperlib.errors import NotebookError, UserError
+from paperlib.experiments.notebooks import run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
 from paperlib.report.style import panels, plain
@@ -263,7 +263,7 @@ def test_a_notebook_that_fails_at_the_api_keeps_the_key_to_itself(tmp_path, monk
         monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.url)
         monkeypatch.setenv("PYTHONPATH", str(ROOT))
         with pytest.raises(NotebookError, match="the API refuses the key") as caught:
-            run_notebook(path, output=tmp_path / "out.ipynb", quiet=True)
+            run_notebook(path, output=tmp_path / "out.ipynb")
         assert any(KEY in value for value in stub.headers[0].values())
     files = "".join(p.read_text() for p in tmp_path.rglob("*") if p.is_file())
     assert "out.failed.ipynb" in str(caught.value) and "UserError" in files

@@ -1,11 +1,11 @@
 """A grid on a SLURM that is a script: what is submitted, and whole grids through submitit."""
 
-import _thread
 import os
 import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from test_store import SETTINGS, make_config
 
 from paperlib.errors import UserError
 from paperlib.experiments.grid import grid
-from paperlib.experiments.jobs import Job, child_environment
+from paperlib.experiments.jobs import Job
 from paperlib.experiments.progress import Progress, describe
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Store
@@ -84,6 +84,33 @@ def options(store, **more):
     return {"store": store, "executor": "slurm", "device": "cpu", **more}
 
 
+@contextmanager
+def beside(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+@contextmanager
+def interrupted_when(ready):
+    """Ctrl-C in the block, once ``ready()`` returns."""
+    main, before = threading.main_thread().ident, signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with beside(lambda: (ready(), signal.pthread_kill(main, signal.SIGINT))):
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def all_cancelled(cluster) -> bool:
+    states = {path.stem: path.read_text() for path in cluster.glob("*.state")}
+    return states == {"100_0": "CANCELLED", "100_1": "CANCELLED"}
+
+
 def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
     store = Store(tmp_path / "runs")
     with pytest.raises(RuntimeError) as error:
@@ -112,9 +139,7 @@ def test_a_grid_of_which_one_run_fails_and_one_is_killed(cluster, tmp_path):
     assert (cluster / "calls").read_text().splitlines() == calls  # nothing was submitted
 
 
-@pytest.mark.parametrize("kind", ["slurm", "local"])
-def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypatch, kind):
-    """By submitit's executor for SLURM, and by its own for one machine."""
+def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path):
     store = Store(tmp_path / "runs")
     run = store.run(make_config(60))
     pids = []
@@ -125,19 +150,9 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path, monkeypa
         for pid in (pids[0], task_of(run)):  # SLURM tells all processes of a task
             os.kill(pid, signal.SIGUSR2)
 
-    thread = threading.Thread(target=preempt)
-    thread.start()
-    if kind == "slurm":
+    with beside(preempt):
         grid([run.config], **options(store))
-        assert "scontrol requeue 100" in (cluster / "calls").read_text()
-    else:
-        for name, value in child_environment(1).items():
-            monkeypatch.setenv(name, value)
-        executor = submitit.LocalExecutor(tmp_path / "local")
-        executor.update_parameters(job_name="any")
-        job = Job(run, (), "last", 1, "cpu")
-        assert module.run_all([module.Task(job)], executor, Progress(total=1, done=0)) == []
-    thread.join()
+    assert "scontrol requeue 100" in (cluster / "calls").read_text()
     assert run.status() == "complete"
     log = (run.folder / "log.txt").read_text()
     assert log.count("trained in") == 1 and f"trained in {pids[0]}" not in log
@@ -161,16 +176,10 @@ def test_a_task_is_over_when_slurm_does_not_go_on_with_it(
         wait_for(runs[0].folder / "started")
         os.killpg(os.getpgid(task_of(runs[0])), signal.SIGKILL)
 
-    thread = threading.Thread(target=kill)
-    thread.start()
-    try:
-        if goes_on:
-            grid(configs, **options(store))
-        else:
-            with pytest.raises(RuntimeError, match=f"(?s)1 of 2 runs failed.*100_0: {states}"):
-                grid(configs, **options(store))
-    finally:
-        thread.join()
+    expected = nullcontext() if goes_on else pytest.raises(
+        RuntimeError, match=f"(?s)1 of 2 runs failed.*100_0: {states}")  # fmt: skip
+    with beside(kill), expected:
+        grid(configs, **options(store))
     assert [run.status() for run in runs] == ["complete" if goes_on else "partial", "complete"]
     calls = (cluster / "calls").read_text().splitlines()
     cancelled = [call for call in calls if call.startswith("scancel")]  # it might come back
@@ -180,28 +189,19 @@ def test_a_task_is_over_when_slurm_does_not_go_on_with_it(
 def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch):
     store = Store(tmp_path / "runs")
     configs = [make_config(60), make_config(0)]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     shown = []
     monkeypatch.setattr(
         Progress, "show", lambda self, runs, queued: shown.append([queued, *map(describe, runs)])
     )
 
-    def interrupt():
+    def ready():
         wait_for(store.run(configs[0]).folder / "started")
         while shown[-1] != [1, "DAPO s60 0/4"]:
             time.sleep(0.02)
-        _thread.interrupt_main()
 
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            grid(configs, **options(store, jobs=1))
-    finally:
-        signal.signal(signal.SIGINT, before)
-        thread.join()
-    states = {path.stem: path.read_text() for path in cluster.glob("*.state")}
-    assert states == {"100_0": "CANCELLED", "100_1": "CANCELLED"}
+    with interrupted_when(ready), pytest.raises(KeyboardInterrupt):
+        grid(configs, **options(store, jobs=1))
+    assert all_cancelled(cluster)
     wait_for_end(read_json(store.run(configs[0]).folder / "lock.json")["pid"])
     assert [store.run(c).status() for c in configs] == ["partial", "missing"]
     grid(configs, **options(store))
@@ -221,20 +221,14 @@ def test_a_killed_grid_leaves_nothing_in_the_queue(cluster, tmp_path):
     parent.kill()
     parent.wait()
     wait_for_end(pid)
-    states = {path.stem: path.read_text() for path in cluster.glob("*.state")}
-    assert states == {"100_0": "CANCELLED", "100_1": "CANCELLED"}
-
-
-def test_what_slurm_does_not_take_is_quoted(cluster, tmp_path):
-    (cluster / "refuse").touch()
-    with pytest.raises(UserError, match="SLURM did not take the jobs.*invalid partition"):
-        grid([make_config()], **options(Store(tmp_path / "runs")))
+    assert all_cancelled(cluster)
 
 
 @pytest.mark.parametrize("given, message", [
     ({"minute": 3}, "'minute'.*valid in slurm: partition, gpus, minutes, launch, account"),
     ({"gpus": -1}, "gpus -1; valid: a number from 0"),
     ({"minutes": "4:00"}, "minutes '4:00'; valid: a number from 1"),
+    ({"launch": "no.yaml", "gpus": 2}, "a run of engine 'ours', which uses one"),
 ])  # fmt: skip
 def test_bad_options(cluster, tmp_path, given, message):
     with pytest.raises(UserError, match=message):
@@ -242,22 +236,24 @@ def test_bad_options(cluster, tmp_path, given, message):
     assert not (cluster / "calls").exists() and not (tmp_path / "runs").exists()
 
 
+def test_what_is_missing_or_refused_is_named(cluster, tmp_path, monkeypatch):
+    ask = options(Store(tmp_path / "runs"))
+    (cluster / "refuse").touch()
+    with pytest.raises(UserError, match="SLURM did not take the jobs.*invalid partition"):
+        grid([make_config()], **ask)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="no sbatch, srun, sacct, scancel here"):
+        grid([make_config()], **ask)
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(UserError, match="pip install submitit"):
+        grid([make_config()], **ask)
+
+
 def test_cpu_nodes_are_asked_for_no_gpu(cluster, tmp_path):
     executor = module.make_executor(tmp_path, {"gpus": 0, "minutes": 5}, None, 3)
     text = executor._make_submission_file_text("command", "uid")
     assert "gpu" not in text and "partition" not in text
     assert "--time=5" in text and "--cpus-per-task=3" in text and "OMP_NUM_THREADS=3" in text
-
-
-def test_what_is_missing_is_named(tmp_path, monkeypatch):
-    store = Store(tmp_path / "runs")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no sbatch, srun, sacct, scancel here"):
-        grid([make_config()], **options(store))
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="pip install submitit"):
-        grid([make_config()], **options(store))
-    assert not store.root.exists()
 
 
 # --- several GPUs -------------------------------------------------------------------------------
@@ -270,7 +266,6 @@ def test_the_launch_file_is_the_recipes_or_the_one_that_is_named(tmp_path):
     meds, memory_r = recipe("meds", "MEDS", "paper", 0), recipe("memory_r", "R1", "paper", 0)
     assert module.launch_file(meds) == LAUNCH_DIR / "eight_gpus_vllm.yaml"
     assert module.launch_file(memory_r) == LAUNCH_DIR / "eight_gpus_ddp.yaml"  # its own is for one
-    assert module.launch_file(meds, "eight_gpus_fsdp.yaml") == LAUNCH_DIR / "eight_gpus_fsdp.yaml"
     mine = tmp_path / "mine.yaml"
     mine.write_text(ON_CPU)
     assert module.launch_file(meds, str(mine)) == mine
@@ -285,8 +280,6 @@ def test_only_trl_runs_take_several_gpus(tmp_path):
     assert [t.processes for t in module.make_tasks([ours, theirs], {})] == [1, 1]
     (task,) = module.make_tasks([theirs], {"gpus": 4, "launch": "eight_gpus_ddp.yaml"})
     assert (task.processes, task.launch.name) == (4, "eight_gpus_ddp.yaml")
-    with pytest.raises(UserError, match="gpus 4, but .* engine 'ours', which uses one"):
-        module.make_tasks([theirs, ours], {"gpus": 4})
 
 
 @pytest.mark.slow
@@ -317,20 +310,7 @@ def test_an_interrupted_job_leaves_the_launcher_time_to_end_its_processes(tmp_pa
     )
     launcher.chmod(0o755)
     monkeypatch.setattr("paperlib.experiments.jobs.sys.executable", str(launcher))
-    main = threading.main_thread().ident
-
-    def interrupt():
-        wait_for(pid)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    thread = threading.Thread(target=interrupt)
-    thread.start()
     job = Job(Store(tmp_path).run(make_config()), (), "last", 1, "cpu")
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            module.Task(job, 2, tmp_path / "cpu.yaml")()
-    finally:
-        signal.signal(signal.SIGINT, before)
-        thread.join()
+    with interrupted_when(lambda: wait_for(pid)), pytest.raises(KeyboardInterrupt):
+        module.Task(job, 2, tmp_path / "cpu.yaml")()
     assert not alive(int(pid.read_text()))

@@ -26,17 +26,15 @@ GRACE_SECONDS = 30.0  # for a notebook to shut down its kernel, and that its pro
 
 
 def artefacts(root: Path) -> dict[str, Path]:
-    """Notebook by name (``notebooks/memory_r/table1.ipynb`` makes ``table1-memory-r``): Table 1s
-    first (others read their runs), then the folders in turn, so that neighbours, which may run at
-    once, seldom wait for one another's runs."""
-    ranks: dict[Path, tuple] = {}
-    for place, folder in enumerate(FOLDERS):
+    """Notebook by name: Table 1s first (others read their runs), then the folders in turn, so that
+    neighbours, which may run at once, seldom wait for one another's runs."""
+    ranked = []
+    for folder in FOLDERS:
         paths = sorted((root / "notebooks" / folder).glob("*.ipynb"), key=_natural)
-        for rank, path in enumerate(paths):
-            ranks[path] = (path.stem != "table1", rank if path.stem != "table1" else 0, place)
+        ranked += [(-1 if path.stem == "table1" else rank, path) for rank, path in enumerate(paths)]
     return {
         f"{path.stem}-{path.parent.name}".replace("_", "-"): path
-        for path in sorted(ranks, key=ranks.__getitem__)
+        for _, path in sorted(ranked, key=lambda one: one[0])
     }
 
 
@@ -46,10 +44,7 @@ def _natural(path: Path) -> list[int | str]:
 
 
 def choose(names: Sequence[str], root: Path) -> dict[str, Path]:
-    """The notebooks behind ``names``, in the order of :func:`artefacts`, each once.
-
-    Raises UserError for a name of nothing; lists the valid ones.
-    """
+    """The notebooks behind ``names``, in the order of :func:`artefacts`, each once."""
     known = artefacts(root)
     short = {name: path.stem.replace("_", "-") for name, path in known.items()}
     if unknown := [n for n in names if n not in {"all", *known, *short.values()}]:
@@ -64,15 +59,11 @@ def choose(names: Sequence[str], root: Path) -> dict[str, Path]:
 def reproduce(
     notebooks: Mapping[str, Path], parameters: Mapping[str, str], *, parallel: int = 1
 ) -> list[str]:
-    """Execute the notebooks, ``parallel`` at once; the names of those that failed.
-
-    Each runs in a process of its own (``python -m paperlib notebook``), which tells what it made
-    or what went wrong. A parameter goes to the notebooks that declare it; one that no notebook of
-    the project declares is a UserError, and nothing is started.
+    """Execute the notebooks, ``parallel`` at once, each by ``python -m paperlib notebook``; the
+    names of those that failed. A parameter goes to the notebooks that declare it; nothing is
+    started with one that no notebook of the project declares.
     """
-    valid = set().union(*map(_declared, notebooks.values()))
-    if not parameters.keys() <= valid:  # perhaps it is another notebook's: make gives PRESET to all
-        valid |= set().union(*map(_declared, artefacts(ROOT).values()))
+    valid = set().union(*map(_declared, {**artefacts(ROOT), **notebooks}.values()))
     for name in parameters.keys() - valid:
         raise UserError(f"unknown parameter {name!r}; valid: {', '.join(sorted(valid))}")
     waiting, failed = list(notebooks.items()), []

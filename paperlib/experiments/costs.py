@@ -39,11 +39,6 @@ class Cost:
         return Cost(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
-def checkpoint_count(config: RunConfig) -> int:
-    """The base model's one, or one every save_steps and one at the end."""
-    return -(-config.max_steps // config.save_steps) or 1
-
-
 def evaluation_tokens(settings: EvalSettings) -> int:
     """Tokens to sample for one checkpoint, at most."""
     problems = sum(map(problem_count, task_data(settings.task)))
@@ -60,7 +55,8 @@ def run_cost(run: Run, evaluations: Sequence[EvalSettings], checkpoints: str) ->
         evaluated = sum(map(evaluation_tokens, left))
         seconds = 2 * parameters * evaluated / (CARD_FLOPS * SAMPLING)
         return Cost(evaluated=evaluated, seconds=seconds, disk=TEXT_BYTES * evaluated)
-    count = checkpoint_count(config)
+    # of the base model one, else one every save_steps and one at the end
+    count = -(-config.max_steps // config.save_steps) or 1
     rows = config.max_steps * config.prompts_per_step * config.num_generations
     draws = oversampling(config) if config.engine == "trl" else 1
     sampled = draws * rows * config.max_completion_length

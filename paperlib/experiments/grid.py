@@ -3,10 +3,9 @@
     runs = grid([recipe("meds", m, "tiny", s) for m in ("DAPO", "MEDS") for s in (0, 1)],
                 evaluations=[settings])
 
-Every run computes with the same number of threads whatever the executor, so that the executor and
-the number of jobs never change a result. What is complete costs a look at the disk. A job is a
-process of its own (:mod:`paperlib.experiments.jobs`), here or as a task of a cluster
-(:mod:`paperlib.experiments.slurm`).
+Every run computes with the same number of threads, so that executor and number of jobs never change
+a result. What is complete costs a look at the disk. A job is a process of its own
+(:mod:`paperlib.experiments.jobs`), here or in a cluster (:mod:`paperlib.experiments.slurm`).
 """
 
 from __future__ import annotations
@@ -51,20 +50,17 @@ def grid(
     Args:
         evaluations: computed for the chosen ``checkpoints`` ("last" or "all") of every run.
         store: default ``Store()``, i.e. ``runs/`` in the working folder.
-        executor: "local" = several processes; "inline" = one after the other in this process, for
-            debugging; "slurm" = a cluster.
+        executor: "local" = several processes; "inline" = one run after the other in this process;
+            "slurm" = a cluster.
         jobs: runs at once; default: one for each GPU, or as many as there are cores for, and on
             SLURM as it lets. Local processes share out the GPUs among them.
         threads: of each run; a different number may change results in the last digits.
         device: "auto", "cpu", "cuda", ...
-        slurm: ``{"partition": "gpu", "gpus": 1, "minutes": 240}`` and other options of a SLURM
-            job, see :func:`paperlib.experiments.slurm.make_executor`.
+        slurm: options of a SLURM job, see :func:`paperlib.experiments.slurm.make_executor`.
         report_to: who gets the metrics beside the run's folder, see :mod:`paperlib.rl.trackers`.
 
-    Raises:
-        UserError: an argument is wrong; a package or a cluster is not there.
-        RuntimeError: at the end, if runs failed; names them with the tails of their logs. The
-            others are complete, and another call resumes the failed ones.
+    A run that fails is a RuntimeError at the end, with the tail of its log; the others are complete
+    by then, and another call resumes it.
     """
     check_choice("executor", executor, ("local", "inline", "slurm"))
     check_choice("checkpoints", checkpoints, ("last", "all"))
@@ -98,10 +94,8 @@ def grid(
             failed = _local(pending, limit, progress, gpus)
     if failed:
         names = ", ".join(job.run.config.name for job in failed)
-        tails = [job.log_tail() for job in failed]
-        raise RuntimeError(
-            "\n\n".join([f"{len(failed)} of {len(todo)} runs failed: {names}", *tails])
-        )
+        text = [f"{len(failed)} of {len(todo)} runs failed: {names}"]
+        raise RuntimeError("\n\n".join(text + [job.log_tail() for job in failed]))
     return runs
 
 

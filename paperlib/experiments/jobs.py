@@ -21,8 +21,6 @@ from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run
 
-LOG_LINES = 15  # of a failed run's log, in the error
-
 
 @dataclass(frozen=True)
 class Job:
@@ -63,13 +61,9 @@ class Job:
     def start(
         self, scratch: Path, gpu: str | None = None, processes: int = 1, launch: Path | None = None
     ) -> subprocess.Popen:
-        """Begin it in a process of its own, which ends when its stdin is closed.
-
-        Args:
-            scratch: a private folder for the job's pickle, until the process has ended.
-            gpu: the only one it sees, in CUDA's words; None: whatever this process sees.
-            processes: more than one are started by accelerate, as its file ``launch`` says.
-        """
+        """Begin it in a process of its own, or by accelerate in several, as its file ``launch``
+        says; they end when their stdin is closed. The job's pickle lies in the private folder
+        ``scratch``; ``gpu`` is the only one that is seen."""
         import cloudpickle  # a reward term of a notebook goes by its code
 
         file = scratch / f"{self.run.config.name}.pkl"
@@ -107,14 +101,14 @@ class Job:
         return not process.returncode
 
     def log_tail(self) -> str:
-        """The last lines of the run's log, below the folder's name."""
+        """The last 15 lines of the run's log, below the folder's name."""
         text = (self.run.folder / "log.txt").read_text(encoding="utf-8", errors="replace")
-        return "\n".join([f"{self.run.folder}:", *text.splitlines()[-LOG_LINES:]])
+        return "\n".join([f"{self.run.folder}:", *text.splitlines()[-15:]])
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """The variables of a process that does jobs with so many threads, wherever it runs: it must
-    import this paperlib and what this process can import, and draws no bars."""
+    """The variables of a process that does jobs with so many threads: it imports this paperlib and
+    what this process can import, and draws no bars."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     path = os.pathsep.join([str(ROOT), *(p for p in sys.path if p)])
     return {
@@ -129,13 +123,9 @@ def _end_with_stdin() -> None:
 
 
 def main(file: str, *flags: str) -> None:
-    """Do the job in the file, which :meth:`Job.start` wrote."""
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM's warning is for the process above
     job: Job = pickle.loads(Path(file).read_bytes())
-    import torch
-
-    torch.set_num_threads(job.threads)
     try:
         job.work(**({"vllm": True} if "--vllm" in flags else {}))
     except UserError as error:

@@ -15,33 +15,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paperlib.errors import UserError
+from paperlib.errors import NotebookError, UserError
 from paperlib.experiments.parameters import convert, declared_parameters
 from paperlib.experiments.progress import STATUS
 from paperlib.files import write_text_atomic
 
 
-class NotebookError(RuntimeError):
-    """A cell failed; the message names the notebook, the cell, the error and the failed copy."""
-
-
 def run_notebook(
     path: Path | str, parameters: Mapping[str, Any] | None = None,
-    output: Path | str | None = None, *, cell_timeout: int | None = None, quiet: bool = False,
+    output: Path | str | None = None, *, cell_timeout: int | None = None,
 ) -> Path:
     """Execute a notebook and return where the executed one lies.
 
     Args:
-        parameters: by name. A text is read as the declared default's type (see
-            :func:`paperlib.experiments.parameters.convert`); other values must have that type.
-        output: default ``<root>/executed/<PROFILE>/<notebook's folder>/<name>.ipynb``.
+        parameters: by name; see :func:`paperlib.experiments.parameters.convert`.
+        output: default ``<root>/executed/<PROFILE>/<notebook's folder>/<name>.ipynb``. Of a
+            NotebookError ``<name>.failed.ipynb`` beside it tells; an earlier good one stays.
         cell_timeout: seconds that one cell may take; None = no limit.
-        quiet: keep the state of grids in the notebook off the terminal.
-
-    Raises:
-        UserError: before anything runs.
-        NotebookError: a cell raised, timed out or killed the kernel. ``<name>.failed.ipynb``
-            beside the output shows how far it came; an earlier good output stays.
     """
     import nbformat
 
@@ -67,12 +57,9 @@ def run_notebook(
     except OSError as error:
         raise UserError(f"the folder of the output {target} cannot be made: {error}") from error
     with tempfile.TemporaryDirectory(prefix="paperlib-") as scratch:
-        result = Path(scratch) / "executed.ipynb"
-        shown_as = "" if quiet else path.name
-        problem = _execute(path, values, result, root, cell_timeout, shown_as)
-        text = result.read_text(encoding="utf-8")
+        problem, executed = _execute(notebook, values, scratch, root, cell_timeout, path.name)
     failed = target.with_name(f"{target.stem}.failed.ipynb")
-    write_text_atomic(failed if problem else target, text)
+    write_text_atomic(failed if problem else target, nbformat.writes(executed) + "\n")
     if problem:
         raise NotebookError(f"{path.name}: {problem}\nThe failed copy is {failed}")
     failed.unlink(missing_ok=True)  # it tells of an older state
@@ -81,17 +68,17 @@ def run_notebook(
 
 def find_root(notebook: Path) -> Path:
     """The nearest folder above with a Makefile or pyproject.toml, else the notebook's own."""
-    for folder in notebook.parents:
-        if (folder / "pyproject.toml").exists() or (folder / "Makefile").exists():
-            return folder
-    return notebook.parent
+    marks = ("pyproject.toml", "Makefile")
+    roots = (f for f in notebook.parents if any((f / mark).exists() for mark in marks))
+    return next(roots, notebook.parent)
 
 
 def _execute(
-    path: Path, values: dict[str, Any], result: Path, root: Path, cell_timeout: int | None,
-    shown_as: str,
-) -> str | None:
-    """Run all cells by papermill, in a kernel of its own. Returns what went wrong, or None."""
+    notebook: Any, values: dict[str, Any], scratch: str, root: Path, cell_timeout: int | None,
+    name: str,
+) -> tuple[str | None, Any]:
+    """Run all cells by papermill, in a kernel of its own: what went wrong, or None, and the
+    executed notebook."""
     import nbformat
     import papermill
     from jupyter_client.kernelspec import KernelSpecManager
@@ -115,13 +102,13 @@ def _execute(
 
     papermill_translators.register("python", Literals)
     papermill_engines.register("own kernel", OwnKernel)
-    scratch, terminal = result.parent, os.dup(2)
+    result, terminal = Path(scratch, "executed.ipynb"), os.dup(2)
     client = {
         "km": AsyncKernelManager(
             kernel_name="python3",
             kernel_spec_manager=KernelSpecManager(kernel_dirs=[]),  # this very Python's
             # by files: of several kernels that start at once, two may want one port
-            transport="ipc" if len(str(scratch)) < 80 else "tcp",  # the system bounds such a name
+            transport="ipc" if len(scratch) < 80 else "tcp",  # the system bounds such a name
             connection_file=f"{scratch}/kernel.json",
         ),
         "timeout": cell_timeout, "startup_timeout": 300,
@@ -135,12 +122,12 @@ def _execute(
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
         "PAPERLIB_PROGRESS": "0",  # no bars in the file, our own
         "TQDM_DISABLE": "1",  # or others'
-        STATUS: f"{os.getpid()} {terminal} {shown_as}" if shown_as else "",
+        STATUS: f"{os.getpid()} {terminal} {name}",
     }}  # fmt: skip
     problem = ended = None
     try:
         papermill.execute_notebook(
-            _literal(path), _literal(result), values, kernel_name="python3", language="python",
+            notebook, result, values, kernel_name="python3", language="python",
             progress_bar=False, engine_name="own kernel", client=client, start=start,
         )  # fmt: skip
     except papermill.PapermillExecutionError as error:
@@ -153,7 +140,8 @@ def _execute(
         problem = f"the kernel did not start: {error}"
     finally:
         os.close(terminal)
-    notebook = nbformat.read(result if result.exists() else path, as_version=4)
+    if result.exists():
+        notebook = nbformat.read(result, as_version=4)
     for key in ("input_path", "output_path"):  # this machine's folders
         notebook.metadata.get("papermill", {}).pop(key, None)
     for index, cell in enumerate(notebook.cells):
@@ -166,13 +154,7 @@ def _execute(
     if ended:
         problem = f"{where} {ended}"
         last.outputs.append(nbformat.v4.new_output("stream", name="stderr", text=ended))
-    nbformat.write(notebook, result)
-    return problem
-
-
-def _literal(path: Path) -> str:
-    """papermill formats paths with the parameters; braces in a folder's name are no fields."""
-    return str(path).replace("{", "{{").replace("}", "}}")
+    return problem, notebook
 
 
 def _cell(index: int, source: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 from typing import Any
 
 from paperlib.errors import UserError
@@ -44,7 +43,7 @@ def convert(name: str, value: Any, declared: dict[str, Any]) -> Any:
     """``value`` as the type of the parameter's default; a text is read as a command line's.
 
     A list is a literal, or items with commas between them; a default of None takes any literal,
-    null, or a text. Raises UserError for an unknown name or a value of another type.
+    null, or a text.
     """
     if name not in declared:
         raise UserError(f"unknown parameter {name!r}; valid: {', '.join(declared) or 'none'}")
@@ -62,12 +61,12 @@ def convert(name: str, value: Any, declared: dict[str, Any]) -> Any:
 
 
 def parse_pairs(pairs: list[list[str]]) -> dict[str, str]:
-    """``-p name value`` pairs of a command line. Raises UserError if a name comes twice."""
-    values = dict(pairs)
-    for name in values:
-        if sum(name == other for other, _ in pairs) > 1:
+    """``-p name value`` pairs of a command line."""
+    names = [name for name, _ in pairs]
+    for name in names:
+        if names.count(name) > 1:
             raise UserError(f"parameter {name!r} is given twice")
-    return values
+    return dict(pairs)
 
 
 def _read(text: str, default: Any) -> Any:
@@ -91,9 +90,7 @@ def _read(text: str, default: Any) -> Any:
 def _as_type_of(default: Any, value: Any) -> Any:
     if default is None:
         return value
-    if isinstance(default, float) and type(value) in (int, float):
-        if not math.isfinite(value):
-            raise ValueError(value)
+    if isinstance(default, float) and type(value) is int:
         return float(value)
     if isinstance(default, list | tuple) and isinstance(value, list | tuple):
         if len({type(item) for item in default}) == 1:

@@ -54,19 +54,15 @@ class Progress:
 
 
 def describe(run: Run) -> str:
-    """``DAPO s0 12/60``: method, seed and the last step in metrics.jsonl."""
-    config = run.config
+    """``DAPO s0 12/60``: method, seed and the last step in metrics.jsonl, of which the end only is
+    read, since it is asked for twice a second."""
+    name = f"{run.config.method} s{run.config.seed}"
     if (run.folder / "complete.json").exists():
-        return f"{config.method} s{config.seed} evaluating"
-    return f"{config.method} s{config.seed} {_last_step(run)}/{config.max_steps}"
-
-
-def _last_step(run: Run) -> int:
-    """Reads the end of the file only, since it is asked for twice a second."""
-    try:
+        return f"{name} evaluating"
+    step = 0
+    with suppress(OSError, IndexError, KeyError, ValueError):
         with open(run.folder / "metrics.jsonl", "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 16384))
             lines = file.read().split(b"\n")
-        return int(json.loads(lines[-2])["step"])  # lines[-1] is empty or half-written
-    except (OSError, IndexError, KeyError, ValueError):
-        return 0
+        step = int(json.loads(lines[-2])["step"])  # lines[-1] is empty or half-written
+    return f"{name} {step}/{run.config.max_steps}"

@@ -27,10 +27,8 @@ def table1_runs(
     paper: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
     model: str | None = None, engine: str = "ours",
 ) -> Runs:
-    """The runs of each row, one per seed (Base: a single one), whether they exist yet or not.
-
-    Without the rows that the engine cannot train.
-    """
+    """The runs of each row that the engine can train, one per seed (Base: a single one), whether
+    they exist yet or not, as all runs here."""
     return {
         method: [
             store.run(recipe(paper, method, profile, seed, preset, model, engine))
@@ -51,7 +49,7 @@ def table1_evaluations(paper: str, profile: str, model: str | None = None) -> li
 def small_data_runs(
     methods: Sequence[str], profile: str, preset: str, seeds: Sequence[int], store: Store
 ) -> Runs:
-    """The runs of some of variants.SMALL_DATA, one per seed, whether they exist yet or not."""
+    """The runs of some of variants.SMALL_DATA, one per seed."""
     return {
         method: [store.run(variants.small_data(method, profile, s, preset)) for s in seeds]
         for method in methods
@@ -69,21 +67,31 @@ def k_runs(profile: str, preset: str, seeds: Sequence[int], store: Store) -> Run
 
 
 def table2_runs(profile: str, preset: str, seeds: Sequence[int], store: Store) -> Runs:
-    """The runs of each row of MEDS's Table 2, one per seed, whether they exist yet or not."""
+    """The runs of each row of MEDS's Table 2, one per seed."""
     return {
         name: [store.run(variants.feature_variant(name, profile, seed, preset)) for seed in seeds]
         for name in ("DAPO", *variants.FEATURES)
     }
 
 
-TABLES = ("table1-memory-r", "table1-meds", "table2-memory-r", "table2-meds")
+READERS: dict[str, tuple[str, ...]] = {  # table -> the other artefacts that read its runs
+    "table1-memory-r": (
+        "collapse-memory-r", "fidelity-beyond", "fig3-memory-r", "fig4-memory-r", "fig5-memory-r",
+        "fig6-memory-r", "head-to-head-beyond", "shaping-scale-beyond", "table6-memory-r",
+        "tables7to9-memory-r"),
+    "table1-meds": (
+        "annotation-meds", "bring-your-own-beyond", "cost-meds", "fidelity-beyond", "fig1-meds",
+        "fig3-meds", "fig4-meds", "fig6-7-meds", "theorem-meds"),
+    "table2-memory-r": ("fig2-memory-r", "fig5-memory-r"),
+    "table2-meds": ("fig5-meds",),
+}  # fmt: skip
 
 
 def needs(
     table: str, profile: str, preset: str, seeds: Sequence[int], store: Store,
     chosen: Sequence[str] | str | None = None, engine: str = "ours",
 ) -> list[Need]:
-    """All that one of :data:`TABLES` is made from, a :class:`Need` a model.
+    """All that one of these tables is made from, a :class:`Need` a model.
 
     ``chosen`` models (:func:`paperlib.experiments.recipes.models`) and ``engine`` are of a Table 1.
     """
@@ -99,8 +107,7 @@ def needs(
         evaluations = [eval_settings("meds", profile, "test")]
     else:
         runs, checkpoints = k_runs(profile, preset, seeds, store), "all"
-        splits = ("validation", "test")
-        evaluations = [variants.small_data_settings(profile, split) for split in splits]
+        evaluations = [variants.small_data_settings(profile, s) for s in ("validation", "test")]
     groups: dict[str, Runs] = {}
     for row, of_row in runs.items():
         groups.setdefault(of_row[0].config.model, {})[row] = of_row

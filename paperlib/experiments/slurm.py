@@ -3,13 +3,11 @@
     grid(configs, executor="slurm", jobs=8,
          slurm={"partition": "gpu", "gpus": 1, "minutes": 240, "account": "mine"})
 
-With more than one GPU a run of engine "trl" is started by accelerate in as many processes; our
-loop uses one.
-
-The run store must lie on a file system that all nodes see, with working file locks, and SLURM must
-keep accounts (sacct), or a task that was killed is waited for without end. A task that is
-preempted or out of time is queued again and goes on from its run's newest checkpoint. When the
-process that waits for the tasks ends before they do, by Ctrl-C or by a kill, they are cancelled.
+With more than one GPU a run of engine "trl" is started by accelerate in as many processes. All
+nodes must see the run store, with working file locks, and SLURM must keep accounts (sacct), or a
+task that was killed is waited for without end. A task that is preempted or out of time is queued
+again and goes on from its run's newest checkpoint. When the process that waits for the tasks ends
+before they do, by Ctrl-C or by a kill, they are cancelled.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -75,31 +72,32 @@ class Task:
 def make_executor(
     folder: Path, options: Mapping[str, Any], at_once: int | None, threads: int
 ) -> Any:
-    """submitit's SlurmExecutor, whose files go to ``folder``.
+    """submitit's SlurmExecutor, whose files go to ``folder``; ``at_once`` tasks run at a time.
 
-    Args:
-        options: ``partition`` (default: the cluster's), ``gpus`` of each run (1; 0 for CPU nodes),
-            ``minutes`` a task may take before it is queued again (240), ``launch``, which is for
-            :func:`make_tasks`. Others are submitit's, such as account, qos, constraint, mem.
-        at_once: tasks that may run at the same time; None: as many as SLURM lets.
+    ``options``: ``partition`` (default: the cluster's), ``gpus`` of each run (1; 0 for CPU nodes),
+    ``minutes`` a task may take before it is queued again (240), ``launch`` (:func:`launch_file`),
+    and submitit's own, such as account, qos, constraint, mem.
     """
-    if find_spec("submitit") is None:
-        raise UserError("executor 'slurm' needs a package that is missing: pip install submitit")
+    try:
+        from submitit import SlurmExecutor
+    except ImportError as error:
+        raise UserError(
+            "executor 'slurm' needs a package that is missing: pip install submitit"
+        ) from error
     lacking = [name for name in ("sbatch", "srun", "sacct", "scancel") if not shutil.which(name)]
     if lacking:
         raise UserError(
             f"executor 'slurm' finds no {', '.join(lacking)} here: start it where SLURM is, or use "
             "executor 'local'"
         )
-    from submitit import SlurmExecutor
-
     own = {**OWN, **options}
     for name, least in (("gpus", 0), ("minutes", 1)):
         if not isinstance(own[name], int) or own[name] < least:
             raise UserError(f"slurm has {name} {own[name]!r}; valid: a number from {least}")
     environment = child_environment(threads).items()
     wanted = {
-        "time": own["minutes"], "cpus_per_task": threads,
+        "time": own["minutes"], "partition": own["partition"], "cpus_per_task": threads,
+        "gpus_per_node": own["gpus"] or None, "array_parallelism": at_once or 256,
         "srun_args": [f"--cpus-per-task={threads}"],  # SLURM's srun does not take sbatch's
         "stderr_to_stdout": True,
         "setup": [f"export {name}={shlex.quote(value)}" for name, value in environment],
@@ -107,10 +105,6 @@ def make_executor(
         **{key: value for key, value in options.items() if key not in OWN},
         "job_name": f"paperlib-{uuid.uuid4().hex[:8]}",  # this grid's alone, to cancel it by
     }  # fmt: skip
-    for name, value in (("gpus_per_node", own["gpus"]), ("partition", own["partition"]),
-                        ("array_parallelism", at_once)):  # fmt: skip
-        if value:
-            wanted.setdefault(name, value)
     executor = SlurmExecutor(folder, max_num_timeout=TIMEOUTS)
     try:
         executor.update_parameters(**wanted)
@@ -125,23 +119,19 @@ def make_tasks(jobs: Sequence[Job], options: Mapping[str, Any]) -> list[Task]:
     own = {**OWN, **options}
     if own["gpus"] <= 1:
         return [Task(job) for job in jobs]
-    for job in jobs:
-        if job.run.config.engine != "trl":
-            raise UserError(
-                f"slurm has gpus {own['gpus']}, but {job.run.config.name} is a run of engine "
-                "'ours', which uses one; make it 1, or the runs' engine 'trl'"
-            )
+    for name in (job.run.config.name for job in jobs if job.run.config.engine != "trl"):
+        raise UserError(f"slurm has gpus {own['gpus']}, but {name} is a run of engine 'ours', "
+                        "which uses one; make it 1, or the runs' engine 'trl'")  # fmt: skip
     return [Task(job, own["gpus"], launch_file(job.run.config, own["launch"])) for job in jobs]
 
 
 def launch_file(config: RunConfig, name: str | None = None) -> Path:
-    """accelerate's file for a run on several GPUs: a path, a name in ``paperlib/rl/launch``, or by
-    default what the run's recipe says. The number of processes in it does not count."""
-    if name is None:
-        from paperlib.experiments.recipes import LAUNCH  # imports torch; a task itself does not
+    """accelerate's file for a run on several GPUs: a path, a name in ``paperlib/rl/launch``, or the
+    recipe's. The number of processes in it does not count."""
+    from paperlib.experiments.recipes import LAUNCH  # imports torch; a task itself does not
 
-        of_recipe, _, gpus = LAUNCH[config.paper]
-        name = of_recipe if gpus > 1 else COPIES
+    of_recipe, _, gpus = LAUNCH[config.paper]
+    name = name or (of_recipe if gpus > 1 else COPIES)
     for path in (Path(name).resolve(), LAUNCH_DIR / name):
         if path.is_file():
             return path

@@ -12,10 +12,11 @@ import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from filelock import FileLock, Timeout
 
 from paperlib.environment import launcher_rank
@@ -31,9 +32,6 @@ from paperlib.files import (
     write_json_atomic,
 )
 from paperlib.rl.config import RunConfig, finished
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # what a run may hold before its config.json is written
 _EARLY_FILES = {"lock", "lock.json", "log.txt", "environment.json"}
@@ -90,17 +88,16 @@ class Run:
         return folder_status(self.folder, self.config)
 
     def ensure(self, **train_kwargs: Any) -> Run:
-        """Train the run, resume it, or return at once if it is complete.
+        """Train the run, resume it, or return at once if it is complete. While another process
+        works on it, wait, then read what it made.
 
-        While another process works on it, wait (saying who does), then read what it made.
-        Warnings of collapses are shown while it trains (:mod:`paperlib.evaluation.collapse`).
-        ``train_kwargs`` go to :func:`paperlib.rl.train.train`. A folder that holds something else
-        or is damaged is left as it is.
+        ``train_kwargs`` go to :func:`paperlib.rl.train.train`; warnings of collapses are shown
+        unless they say otherwise. A folder that holds something else or is damaged stays as it is.
         """
-        if self._checked_status() == "complete":
+        if self._complete():
             return self
         with self._locked():
-            if self._checked_status() != "complete":  # nobody finished it while we waited
+            if not self._complete():  # nobody finished it while we waited
                 from paperlib.evaluation.collapse import CollapseWatch
 
                 if self.config.engine == "trl":
@@ -113,20 +110,13 @@ class Run:
 
     def metrics(self) -> pd.DataFrame:
         """One row a generation step, in order; empty before the first."""
-        import pandas as pd
-
         return pd.DataFrame(read_jsonl(self.folder / "metrics.jsonl"))
 
     def rollouts(self, steps: Iterable[int] | None = None) -> pd.DataFrame:
         """The stored rollouts of ``steps`` (default: of all), one row a completion."""
-        import pandas as pd
-
         files = by_step(self.folder.glob("rollouts/*.parquet"), ".parquet")
         wanted = list(files) if steps is None else list(steps)
-        absent = [step for step in wanted if step not in files]
-        if absent:
-            raise UserError(f"{self.config.name} has no rollouts of steps {absent}; "
-                            f"it has {_span(files)}")  # fmt: skip
+        self._check_steps("rollouts", wanted, files)
         frames = [_read_parquet(files[step]) for step in wanted]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
@@ -143,9 +133,7 @@ class Run:
         path = self.evaluation_path(step, settings)
         if not path.exists():
             folders = dict(self.checkpoints())
-            if step not in folders:
-                raise UserError(f"{self.config.name} has no checkpoint of step {step}; "
-                                f"it has {_span(folders)}")  # fmt: skip
+            self._check_steps("checkpoint", [step], folders)
             with self._locked():
                 if not path.exists():  # nobody computed it while we waited
                     from paperlib.evaluation.harness import evaluate
@@ -158,8 +146,14 @@ class Run:
             raise UserError(f"{path} was made with other settings; delete it to have it computed")
         return result
 
-    def _checked_status(self) -> str:
-        """The status, or a :class:`UserError` if the folder cannot be used."""
+    def _check_steps(self, what: str, wanted: Iterable[int], there: Iterable[int]) -> None:
+        if absent := set(wanted).difference(there):
+            has = ", ".join(map(str, there)) or "none"
+            steps = ", ".join(map(str, sorted(absent)))
+            raise UserError(f"{self.config.name} has no {what} of step {steps}; it has {has}")
+
+    def _complete(self) -> bool:
+        """Whether nothing is left to train; a folder that cannot be used is refused."""
         status = self.status()
         if status == "foreign":
             finished(self.config, self.folder)  # raises, and says what differs
@@ -168,14 +162,11 @@ class Run:
                 f"the run folder {self.folder} is damaged: its config.json or complete.json cannot "
                 "be read, or its last checkpoint is gone. Delete or move it to train the run anew"
             )
-        return status
+        return status == "complete"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the run's lock; the system frees it when the process dies, however it dies.
-
-        Of the processes of one launcher the first holds it for all.
-        """
+        """Hold the run's lock, which ends with the process; a launcher's first has it for all."""
         with disk_errors(self.folder):
             if launcher_rank():
                 yield
@@ -186,8 +177,11 @@ class Run:
             try:
                 lock.acquire(blocking=False)
             except Timeout:
-                who = _holder(holder)
-                print(f"{self.config.name}: waiting for {who}", file=sys.stderr, flush=True)
+                who = ""
+                with suppress(OSError):  # it is just being removed
+                    who = holder.read_text()
+                print(f"{self.config.name}: waiting for another process, which is working on it",
+                      " ".join(who.split()), file=sys.stderr, flush=True)  # fmt: skip
                 lock.acquire()
             try:
                 write_json_atomic(holder, {"pid": os.getpid(), "host": socket.gethostname()})
@@ -198,21 +192,7 @@ class Run:
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
     try:
         return pd.read_parquet(path, page_checksum_verification=True)
     except (OSError, ValueError) as error:  # pyarrow's own are kinds of these
         raise UserError(f"{path} cannot be read ({error}); it is damaged") from error
-
-
-def _span(steps: Iterable[int]) -> str:
-    return ", ".join(map(str, steps)) or "none"
-
-
-def _holder(path: Path) -> str:
-    try:
-        record = read_json(path)
-        return f"process {record['pid']} on {record['host']}, which is working on it"
-    except (OSError, UserError, KeyError, TypeError):
-        return "another process, which is working on it"
