@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
+import os
 from contextlib import nullcontext
 
 import pytest
@@ -37,14 +37,23 @@ def test_ordinary_expressions_are_compared(text):
     assert symbolic.equivalent(text, f"{text}+0") and not symbolic.equivalent(text, f"{text}+1")
 
 
+def processor_seconds():
+    """Of this process and of its workers, which are ended so that they count."""
+    while symbolic._free:
+        worker = symbolic._free.pop()
+        worker.stdin.close()
+        worker.wait()
+    return sum(os.times()[:4])
+
+
 def test_a_hostile_batch_is_quick_wrong_and_counted(recwarn):
     symbolic._verdict.cache_clear()
     before = symbolic.failures.copy()
-    started = time.monotonic()
+    started = processor_seconds()
     hostile = [rf"\boxed{{{text}}}" for text in HUGE]
     for gold in ("43", r"\frac{\sqrt{x}}{2}", "2"):
         assert not any(grade_all(hostile, [gold] * len(hostile)))
-    assert len(hostile) * 3 >= 120 and time.monotonic() - started < 10
+    assert len(hostile) * 3 >= 120 and processor_seconds() - started < 10
     assert (symbolic.failures - before).total() >= 40
     said = [str(w.message) for w in recwarn]
     assert all("could not be compared" in message for message in said)
