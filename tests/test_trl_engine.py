@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import trl
+from fault_world import GLOSSARY
 from transformers import TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
@@ -24,7 +25,6 @@ from paperlib.report import table1
 from paperlib.rl import trl_engine, trl_steps, trl_trainer
 from paperlib.rl.collect import make_stream
 from paperlib.rl.export import export
-from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.policy import load_policy
 from paperlib.rl.train import train as train_ours
@@ -478,7 +478,7 @@ def test_the_folder_is_our_loops(finished):
     for row in rows:
         assert row["groups_drawn"] == OVERSAMPLING * config.prompts_per_step
         assert row["updates"] == config.mini_batches and row["entropy"] > 0
-        unknown = set(row) - set(GLOSSARY)
+        unknown = set(row) - GLOSSARY
         assert {key.split("/")[1] for key in unknown} == names, unknown
     assert [p.name for p in sorted((folder / "checkpoints").iterdir())] == ["000002", "000004"]
     model, tokenizer = load_policy(folder / "checkpoints" / "000004")
