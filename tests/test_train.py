@@ -383,7 +383,7 @@ def test_bad_configs_are_refused_when_made():
         ({"num_generations": 1}, "at least 2"), ({"mini_batches": 3}, "must divide"),
         ({"loss_type": "ppo"}, "valid: grpo, dapo, dr_grpo"), ({"max_steps": -1}, "max_steps"),
         ({"temperature": 0.0}, "temperature"), ({"terms": ()}, "no reward terms"),
-        ({"seed": -1}, "seed is -1; it must be in 0"), ({"seed": 10**400}, "seed is 1000"),
+        ({"seed": -1}, "seed is -1; it must be at least 0"), ({"seed": 10**400}, "seed is 1000"),
     ]:
         with pytest.raises(UserError, match=says):
             smoke("GRPO", **changes)

@@ -16,6 +16,8 @@ from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import completion_logps, micro_batches
 from paperlib.rl.objective import add_entropy_advantage, policy_loss
 
+MEANS = ("entropy", "kl", "clip_low", "clip_high", "dual_clip")  # over tokens
+
 
 def autocast(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
     """bf16 autocast if the config asks for it (train() checks that the device can)."""
@@ -72,12 +74,8 @@ def update(
     return {
         "loss": sum(losses) / max(len(losses), 1),
         "grad_norm": sum(norms) / max(len(norms), 1),
-        "entropy": totals["entropy"] / tokens,
-        "kl": totals["kl"] / tokens,
+        **{name: totals[name] / tokens for name in MEANS},
         "kl_clamped": totals["kl_clamped"],
-        "clip_low": totals["clipped_low"] / tokens,
-        "clip_high": totals["clipped_high"] / tokens,
-        "dual_clip": totals["dual_clipped"] / tokens,
         "ratio_max": ratio_max,
         "updates": len(losses),
         "skipped_updates": len(parts) - len(losses),
