@@ -102,7 +102,8 @@ class RunConfig:
             f"temperature {temperature} must be above 0 and top_p {top_p} in (0, 1]":
                 temperature <= 0 or not 0 < top_p <= 1,
             f"method {self.method!r} has no reward terms": self.max_steps and not self.terms,
-            f"{lacks} entropy advantage; valid: 'ours'": trl and self.entropy_alpha,
+            f"{lacks} entropy advantage (entropy_alpha is {self.entropy_alpha}); valid: 'ours'":
+                trl and self.entropy_alpha,
             f"{lacks} dynamic sampling with loss_type {self.loss_type!r}; valid: 'dapo'":
                 trl and unlike_trl,
             f"{lacks} base model (max_steps is 0); valid: 'ours'": trl and not self.max_steps,

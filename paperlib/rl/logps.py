@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
-from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
+from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import in_eval_mode, scale_logits
 
 
@@ -137,22 +137,12 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
     rest = model.base_model(
         input_ids=inputs,
-        attention_mask=_mask(model, real[of_row], mask[:, :-1].long()),
+        attention_mask=torch.cat([real[of_row], mask[:, :-1].long()], 1),
         position_ids=real.sum(1)[of_row][:, None] + torch.arange(inputs.shape[1], device=device),
         cache=cache,
         use_cache=True,
     ).last_hidden_state
     return torch.cat([first, rest], 1)
-
-
-def _mask(model: PreTrainedModel, prompts: Tensor, completions: Tensor) -> Tensor:
-    """Which of ``[B, P + T]`` the completions' tokens see, ready for SDPA where it takes that."""
-    real = torch.cat([prompts, completions], 1)
-    width, new = prompts.shape[1], completions.shape[1]
-    if new == 1 or not takes_prepared_mask(model):  # one token: transformers may need no mask
-        return real
-    earlier = torch.ones(new, width + new, dtype=torch.bool, device=real.device).tril(width)
-    return as_numbers(real.bool()[:, None, None] & earlier, model.dtype)
 
 
 def _score(

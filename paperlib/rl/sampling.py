@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache
 from paperlib.errors import UserError
 from paperlib.rl.cache import BlockLayer, free_bytes, rows_at_once, token_bytes
 from paperlib.rl.layer_logits import LayerTrace
-from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
+from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import in_eval_mode
 
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
@@ -161,8 +161,6 @@ def _decode(
     attention_mask = torch.cat(
         [attention_mask, attention_mask.new_ones(rows, max_completion_length)], dim=1
     )
-    prepare = _prepared_mask if takes_prepared_mask(model) else lambda mask, dtype: mask
-    mask = prepare(attention_mask, model.dtype)
     traces: list[Tensor] = []
 
     for step in range(max_completion_length):
@@ -185,22 +183,14 @@ def _decode(
             kept = running.nonzero()[:, 0]
             batch, token, position = batch[kept], token[kept], position[kept]
             attention_mask = attention_mask[kept]
-            mask = prepare(attention_mask, model.dtype)
             for layer in cache.layers:
                 layer.keep_rows(kept)
 
         logits = model(
-            input_ids=token[:, None],
-            attention_mask=None if mask is None else mask[..., : width + step + 1],
+            input_ids=token[:, None], attention_mask=attention_mask[:, : width + step + 1],
             position_ids=position + step, cache=cache, use_cache=True, logits_to_keep=1,
         ).logits[:, -1]
     return tokens, logps, lengths, ended, traces
-
-
-def _prepared_mask(attention_mask: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """What SDPA makes of ``[rows, width]`` for one query, made once instead of at every token;
-    None where nothing is padded, as transformers has it."""
-    return None if attention_mask.all() else as_numbers(attention_mask.bool()[:, None, None], dtype)
 
 
 def _pick(
