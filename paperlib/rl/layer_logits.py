@@ -8,6 +8,7 @@ hidden state that predicts the next token, and once the token is drawn its logit
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from typing import Any
 
 import torch
@@ -39,39 +40,36 @@ class LayerTrace:
                 f"{type(model).__name__} has no decoder layers ({', '.join(LAYERS)}) and final "
                 f"norm ({', '.join(NORMS)}) in its base_model; MEDS needs both"
             )
-        self._model, self._layers, self._norm = model, layers[0], norm[0]
-        self._reading = reading
-        self._hidden: list[Tensor] = [torch.empty(0)] * len(self._layers)
-        self._hooks: list[Any] = []
+        self._model, self._layers, self._norm, self._reading = model, layers[0], norm[0], reading
+        self._hidden: dict[int, Tensor] = {}  # of each layer [rows, hidden]
         self.columns: Tensor | None = None  # [rows] positions to keep; None: the last one
 
     def __enter__(self) -> LayerTrace:
-        for index, layer in enumerate(self._layers):
-            self._hooks.append(layer.register_forward_hook(self._keeper(index)))
+        self._hooks = [
+            layer.register_forward_hook(partial(self._keep, index))
+            for index, layer in enumerate(self._layers)
+        ]
         return self
 
     def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
             hook.remove()
 
-    def _keeper(self, index: int):
-        def keep(module: Any, inputs: Any, output: Any) -> None:
-            hidden = output[0] if isinstance(output, tuple) else output
-            if self.columns is None:
-                self._hidden[index] = hidden[:, -1]  # a view: nothing is computed while decoding
-            else:
-                rows = torch.arange(len(hidden), device=hidden.device)
-                self._hidden[index] = hidden[rows, self.columns]
-
-        return keep
+    def _keep(self, index: int, module: Any, inputs: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        rows = slice(None)
+        if self.columns is not None:
+            rows = torch.arange(len(hidden), device=hidden.device)
+        # the last position is a view: nothing is computed while decoding
+        self._hidden[index] = hidden[rows, -1 if self.columns is None else self.columns]
 
     def select(self, rows: Tensor) -> None:
         """Make row ``i`` what was row ``rows[i]``, as the sampler does with its cache."""
-        self._hidden = [hidden[rows] for hidden in self._hidden]
+        self._hidden = {index: hidden[rows] for index, hidden in self._hidden.items()}
 
     def logits(self, tokens: Tensor) -> Tensor:
         """``[rows, layers]`` float32: the logit of each row's drawn token ``[rows]`` by layer."""
-        hidden = torch.stack(self._hidden, 1)
+        hidden = torch.stack(list(self._hidden.values()), 1)
         normed = self._norm(hidden)
         if self._reading == "raw":
             normed = torch.cat([hidden[:, :-1], normed[:, -1:]], 1)
@@ -91,8 +89,7 @@ class LayerTrace:
         ):
             raise UserError(
                 f"{type(self._model).__name__}: the last layer's logits are not the model's own; "
-                "MEDS needs a model that applies its final norm and unembedding to the last "
-                "layer's output, as Llama, Qwen2 and Qwen3 do"
+                "valid for MEDS are models such as Llama, Qwen2 and Qwen3"
             )
 
 

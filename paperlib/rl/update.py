@@ -40,9 +40,8 @@ def update(
         advantages: ``[n]``, one per rollout.
     """
     n = len(batch.completion_ids)
-    groups = torch.arange(n).split(config.num_generations)  # a mini-batch has whole groups
-    size = -(-len(groups) // config.mini_batches)
-    parts = [torch.cat(groups[i : i + size]).tolist() for i in range(0, len(groups), size)]
+    groups = -(-n // config.num_generations // config.mini_batches)  # a mini-batch has whole ones
+    parts = [rows.tolist() for rows in torch.arange(n).split(groups * config.num_generations)]
     if config.precision == "bf16":
         # Rounding differs between decoding and this forward pass; the ratio must not see that.
         with torch.no_grad():
@@ -54,7 +53,7 @@ def update(
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     totals: Counter[str] = Counter()
-    ratio_max, norms, losses = 0.0, [], []
+    ratios, norms, losses = [], [], []
     for rows in parts:
         loss, stats = _backward(config, model, reference, batch, advantages, rows)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
@@ -65,7 +64,7 @@ def update(
         else:
             batch.trouble.append(_why_skipped(config, model, batch, advantages, rows))
         optimizer.zero_grad(set_to_none=True)
-        ratio_max = max(ratio_max, stats.pop("ratio_max"))
+        ratios.append(stats.pop("ratio_max"))
         totals.update(stats)
     if config.gradient_checkpointing:
         model.activation_checkpointing_disable()  # it would switch the cache off while sampling
@@ -76,7 +75,7 @@ def update(
         "grad_norm": sum(norms) / max(len(norms), 1),
         **{name: totals[name] / tokens for name in MEANS},
         "kl_clamped": totals["kl_clamped"],
-        "ratio_max": ratio_max,
+        "ratio_max": max(ratios),
         "updates": len(losses),
         "skipped_updates": len(parts) - len(losses),
     }
@@ -86,8 +85,7 @@ def _why_skipped(
     config: RunConfig, model: Any, batch: Batch, advantages: Tensor, rows: list[int]
 ) -> str:
     """Which rollouts of a mini-batch made loss or gradient not finite, by one more forward pass."""
-    bad = [i for i in rows if not torch.isfinite(advantages[i])]
-    what = "an advantage"
+    bad, what = [i for i in rows if not advantages[i].isfinite()], "an advantage"
     if not bad:
         what = "a log-probability under the policy"
         with torch.no_grad():
@@ -97,9 +95,9 @@ def _why_skipped(
     text = "an update was skipped, its loss or gradient was not finite"
     if not bad:
         return f"{text} although every log-probability is"
-    first = min(bad)
-    return (f"{text}: rollout {first} (problem {batch.rollouts.problem_ids[first]}) has {what} "
-            f"that is not, as {len(bad)} of {len(rows)} have")
+    problem = batch.rollouts.problem_ids[min(bad)]
+    return (f"{text}: rollout {min(bad)} (problem {problem}) has {what} that is not, as "
+            f"{len(bad)} of {len(rows)} have")
 
 
 def _backward(
@@ -108,7 +106,7 @@ def _backward(
     """Gradient of one mini-batch, summed over micro-batches of at most micro_batch_tokens."""
     left_out = batch.rollouts.truncated & config.mask_truncated_completions
     num_tokens = sum(len(batch.completion_ids[i]) for i in rows if not left_out[i])
-    total, sums, ratio_max = 0.0, Counter(), 0.0
+    total, ratio_max, sums = 0.0, 0.0, Counter()
     for part in _cut(config, batch, rows):
         logps, entropy, mask = _forward(config, model, batch, part)
         ref_logps = None
