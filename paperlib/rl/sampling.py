@@ -17,6 +17,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
@@ -57,9 +58,7 @@ def sample_groups(
         temperature: 0 takes the likeliest token and records log-probabilities at temperature 1.
         top_p: tokens outside the smallest set with this probability are never taken; 1 is off.
         generator: on the model's device; one number per row and step is drawn from it.
-        eos_token_ids: any of them ends a completion.
-        layer_logits: "normed" or "raw" also records every sampled token's logit at every layer
-            (:mod:`paperlib.rl.layer_logits`), without any further forward pass.
+        layer_logits: "normed" or "raw" also records every sampled token's logit at every layer.
     """
     if not prompt_ids or not all(prompt_ids):
         raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
@@ -71,47 +70,45 @@ def sample_groups(
     if at_once > num_generations:
         at_once -= at_once % num_generations  # whole groups: each prompt is run once
     numbers: list[Tensor] = []  # of each step, for the rows of all parts
-    completion_ids: list[list[int]] = []
-    logps: list[Tensor] = []
-    truncated, layers = [], []
 
     def uniform(part: slice, step: int) -> Tensor:
         if step == len(numbers):
             numbers.append(torch.rand(total, device=model.device, generator=generator))
         return numbers[step][part]
 
+    out = Samples(prompt_ids, [], [], torch.zeros(0, dtype=torch.bool))
+    layers: list[Tensor] = []
     tracing = LayerTrace(model, layer_logits) if layer_logits else nullcontext()
     with in_eval_mode(model), tracing as trace:
         for start in range(0, total, at_once):
             part = slice(start, min(start + at_once, total))
             group = torch.arange(part.start, part.stop, device=model.device) // num_generations
             first, last = start // num_generations, (part.stop - 1) // num_generations
-            tokens, logp, lengths, ended, traces = _decode(
+            tokens, logps, lengths, ended, traces = _decode(
                 model,
                 *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id, trace),
                 max_completion_length, temperature, top_p, partial(uniform, part),
                 eos_token_ids, trace,
             )
-            bad = (~torch.isfinite(logp).all(1)).nonzero()[:, 0].tolist()
-            if bad:
+            if bad := (~torch.isfinite(logps).all(1)).nonzero()[:, 0].tolist():
                 prompt, row = divmod(start + bad[0], num_generations)
                 raise UserError(
                     f"{type(model).__name__} gave NaN or infinite logits while sampling, for "
-                    f"{len(bad)} of {len(logp)} completions (the first is completion {row} of "
-                    f"prompt {prompt}); its weights have diverged or the precision is too low: "
-                    "valid are finite weights (lower learning_rate)"
+                    f"{len(bad)} of {len(logps)} completions (the first is completion {row} of "
+                    f"prompt {prompt}); its weights have diverged (valid: a lower learning_rate) "
+                    "or the precision is too low"
                 )
             ends = lengths.tolist()
-            completion_ids += [ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)]
-            logps += [row[:n].clone() for row, n in zip(logp.cpu(), ends, strict=True)]
-            truncated.append(~ended.cpu())
+            out.completion_ids += [
+                ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)
+            ]
+            out.logps += [row[:n].clone() for row, n in zip(logps.cpu(), ends, strict=True)]
+            out.truncated = torch.cat([out.truncated, ~ended.cpu()])
             if traces:
                 layers += torch.stack(traces, 1).cpu()
-    return Samples(
-        prompt_ids, completion_ids, logps, torch.cat(truncated),
-        torch.nn.utils.rnn.pad_sequence(layers, batch_first=True, padding_value=float("nan"))
-        if layers else None,
-    )
+    if layers:
+        out.layer_logits = pad_sequence(layers, batch_first=True, padding_value=float("nan"))
+    return out
 
 
 def _prefill(
