@@ -105,25 +105,24 @@ def seal(run: Path, scratch: Path, step: int) -> None:
 def newest_checkpoint(run: Path, save_steps: int) -> Path | None:
     """The checkpoint to resume from, its files verified; None if there is none yet, which after
     ``save_steps`` steps is an error: a run never silently starts again."""
-    whole = list(whole_checkpoints(run).values())
-    if not whole:
+    *older, newest = [None, *whole_checkpoints(run).values()]
+    anew = f"start the run from the beginning, delete or move the run's folder {run}"
+    if newest is None:
         done = max((row["step"] for row in read_jsonl(run / "metrics.jsonl")), default=0)
         if done > save_steps:  # the line of save_steps itself may be older than its checkpoint
             raise UserError(
                 f"{run} has {done} steps in metrics.jsonl but no whole checkpoint, although one is "
                 f"written every {save_steps} steps. Nothing was deleted. Put them back, with their "
-                "COMPLETE marks, or delete or move the run's folder to start from the beginning"
+                f"COMPLETE marks. To {anew}"
             )
-        return None
-    if bad := damaged_files(whole[-1]):
-        older = [p.name for p in whole[:-1] if (p / "state.pt").exists()]
-        then = f"resume from step {int(older[-1])}" if older else "start the run from the beginning"
-        what = f"the folder {whole[-1]}" if older else f"or move the run's folder {run}"
+    elif bad := damaged_files(newest):
+        usable = [int(p.name) for p in older[1:] if (p / "state.pt").exists()]
+        what = f"resume from step {usable[-1]}, delete the folder {newest}" if usable else anew
         raise UserError(
-            f"checkpoint {whole[-1]} is damaged ({', '.join(bad)}). Nothing was deleted. To "
-            f"{then}, delete {what} and run the same command again"
+            f"checkpoint {newest} is damaged ({', '.join(bad)}). Nothing was deleted. To {what} "
+            "and run the same command again"
         )
-    return whole[-1]
+    return newest
 
 
 def damaged_files(checkpoint: Path, *, state: bool = True) -> list[str]:
