@@ -228,12 +228,6 @@ def test_prompts_run_once_and_only_last_logits_are_computed():
     assert heads == [(4, 1), (20, 1), (20, 1)]
 
 
-@pytest.mark.parametrize("prompts", [[[3], []], []])
-def test_empty_prompts_are_refused(prompts):
-    with pytest.raises(UserError, match="at least one token each; one is empty"):
-        sample(make_model(), prompts)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0])
 def test_diverged_weights_are_reported(temperature):
     model = make_model()

@@ -22,11 +22,7 @@ from paperlib.rl.checkpoint import check_policy
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
 from paperlib.tasks.sources import CATALOGUE, Source
 
-PAPERS = {  # title, arXiv number
-    "memory_r": ("Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large "
-                 "Language Models", "2504.02273"),
-    "meds": ("The Past Is Not Past: Memory-Enhanced Dynamic Reward Shaping", "2604.11297"),
-}  # fmt: skip
+TEMPLATE = Path(__file__).with_name("model_card.jinja")
 KINDS = (".safetensors", ".json", ".jinja", ".model", ".txt")  # no state.pt: it is for resuming
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -59,32 +55,24 @@ def export(run: Path, target: Path, step: int | None = None) -> Path:
 
 def model_card(run: Path, step: int) -> str:
     """The README.md of the policy after ``step`` generation steps of a run."""
-    from huggingface_hub import ModelCard, ModelCardData
+    from jinja2 import Template
 
-    config, record = read_json(run / "config.json"), read_json(run / "environment.json")
+    config, done = read_json(run / "config.json"), run / "complete.json"
     hub_id, base = base_model(config["model"])
     sources, data = training_data(config["dataset"])
-    title, arxiv = PAPERS[config["paper"]]
     recipe = {**_without_folders(config), "model": base, "dataset": data}
-    done = run / "complete.json"
     metrics = [row for row in read_jsonl(run / "metrics.jsonl") if row["step"] == step][-1:]
-    head = ModelCardData(
-        base_model=hub_id, library_name="transformers", pipeline_tag="text-generation",
-        datasets=[s.repository for s in sources.values() if s.repository] or None,
-        tags=["reinforcement-learning", "grpo", f"arxiv:{arxiv}"],
-    )
-    return str(ModelCard.from_template(
-        head, template_path=str(Path(__file__).with_name("model_card.jinja")),
-        md=lambda cell: escape_markdown(str(cell)), fenced=fenced,
-        config=config, record=record, base=base, data=data, title=title, arxiv=arxiv, step=step,
+    return Template(TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True).render(
+        md=lambda cell: escape_markdown(str(cell)), fenced=fenced, step=step, config=config,
+        record=read_json(run / "environment.json"), hash=run.name.rpartition("-")[2],
+        hub_id=hub_id, base=base, sources=sources, data=data,
         state=read_json(done)["reason"] if done.exists() else "the run has not finished",
-        hash=run.name.rpartition("-")[2], system_prompt=SYSTEM_PROMPTS[config["prompt"]],
+        system_prompt=SYSTEM_PROMPTS[config["prompt"]],
         evaluations=_evaluations(run, step), example=_example(run, step),
         metrics=[(name, f"{value:.4g}") for row in metrics for name, value in row.items()
                  if not name.startswith("seconds/")],
         recipe=json.dumps(recipe, indent=1, ensure_ascii=False),
-        licences=", ".join(f"{name}: {source.licence}" for name, source in sources.items()),
-    )) + "\n"  # fmt: skip
+    )  # fmt: skip
 
 
 def base_model(name: str) -> tuple[str | None, str]:

@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import UserError
 from paperlib.rl.policy import scale_logits
 from paperlib.tasks.grading import find_answer
 
-READINGS = ("normed", "raw")
 LAYERS = ("layers", "h")  # Llama and most others; GPT-2, Falcon, Bloom
 NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")  # most; Phi; GPT-NeoX; GPT-2
 
@@ -32,7 +31,6 @@ class LayerTrace:
     """
 
     def __init__(self, model: Any, reading: str) -> None:
-        check_choice("layer logit reading", reading, READINGS)
         parts = dict(model.base_model.named_children())
         layers, norm = ([parts[n] for n in names if n in parts] for names in (LAYERS, NORMS))
         if not layers or not norm:
@@ -101,14 +99,12 @@ def answer_token(tokenizer: Any, ids: list[int], completion: str, position: str)
     the last ``\\boxed{``, closed or not (released code). Found by character offsets, since real
     tokenizers merge ``\\boxed{`` in many ways.
     """
-    check_choice("answer position", position, ("answer", "box"))
     if position == "answer":
-        span = find_answer(completion)
-        start = -1 if span is None else span[0]
+        start = (find_answer(completion) or [len(completion)])[0]
     else:
-        box = completion.rfind("\\boxed{")
-        start = -1 if box < 0 else box + len("\\boxed{")
-    if not 0 <= start < len(completion):
+        before, box, _ = completion.rpartition("\\boxed{")
+        start = len(before + box) or len(completion)
+    if start >= len(completion):
         return None
     # the text of a prefix grows with it: the first prefix that is longer than start holds it
     return bisect_right(

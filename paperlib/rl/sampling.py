@@ -60,8 +60,6 @@ def sample_groups(
         generator: on the model's device; one number per row and step is drawn from it.
         layer_logits: "normed" or "raw" also records every sampled token's logit at every layer.
     """
-    if not prompt_ids or not all(prompt_ids):
-        raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
     total = len(prompt_ids) * num_generations
     at_once = rows_at_once(
         total, max(map(len, prompt_ids)) + max_completion_length, token_bytes(model),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -19,11 +18,9 @@ from paperlib.rl.objective import add_entropy_advantage, policy_loss
 MEANS = ("entropy", "kl", "clip_low", "clip_high", "dual_clip")  # over tokens
 
 
-def autocast(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
+def autocast(config: RunConfig, device: torch.device) -> torch.autocast:
     """bf16 autocast if the config asks for it (train() checks that the device can)."""
-    if config.precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
 def update(
