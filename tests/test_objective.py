@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,9 +9,9 @@ from paperlib.rl.objective import (
     add_entropy_advantage,
     group_advantages,
     groups_without_spread,
-    learning_rate_factor,
     policy_loss,
 )
+from paperlib.rl.train import rate_factor
 
 
 def settings(**changes):
@@ -183,6 +184,11 @@ def test_empty_masks_give_zero(kind):
 # --- learning rate
 
 
+def factor(update, steps, warmup, kind):
+    config = SimpleNamespace(max_steps=steps, warmup_steps=warmup, lr_scheduler_type=kind)
+    return rate_factor(config, update + 1)
+
+
 @pytest.mark.parametrize("warmup", [0, 1, 5])
 @pytest.mark.parametrize("kind", ["cosine", "constant_with_warmup"])
 def test_learning_rate_equals_transformers(kind, warmup):
@@ -191,7 +197,7 @@ def test_learning_rate_equals_transformers(kind, warmup):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = get_scheduler(kind, optimizer, warmup, num_training_steps=20)
     for step in range(23 if kind == "constant_with_warmup" else 21):
-        assert learning_rate_factor(step, 20, warmup, kind) == pytest.approx(
+        assert factor(step, 20, warmup, kind) == pytest.approx(
             optimizer.param_groups[0]["lr"], abs=1e-12
         )
         optimizer.step()
@@ -199,7 +205,7 @@ def test_learning_rate_equals_transformers(kind, warmup):
 
 
 def test_learning_rate_by_hand():
-    factors = [learning_rate_factor(step, 12, 2, "cosine") for step in (0, 1, 2, 7, 12, 99)]
+    factors = [factor(step, 12, 2, "cosine") for step in (0, 1, 2, 7, 12, 99)]
     assert factors == pytest.approx([0, 0.5, 1, 0.5, 0, 0])
 
 

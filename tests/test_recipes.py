@@ -23,7 +23,6 @@ from paperlib.experiments.recipes import (
 from paperlib.rl import collect as collecting
 from paperlib.rl import train as training
 from paperlib.rl import update as updating
-from paperlib.rl.objective import learning_rate_factor
 from paperlib.tasks.data import Problem, load_problems, problem_count
 
 NEVER = {  # a profile never changes these
@@ -223,11 +222,7 @@ def test_schedules_count_generation_steps():
     r1, dapo = TABLE_4["GSM8K"][0], recipe("meds", "DAPO", "paper", 0)
 
     def factors(config):
-        return [
-            learning_rate_factor(step, config.max_steps, config.warmup_steps,
-                                 config.lr_scheduler_type)
-            for step in range(config.max_steps)
-        ]  # fmt: skip
+        return [training.rate_factor(config, 1 + step) for step in range(config.max_steps)]
 
     ours = factors(r1)
     assert ours.index(1.0) == 47 == round(0.1 * 467) and ours[-1] < 1e-4  # one update a step

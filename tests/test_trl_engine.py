@@ -25,8 +25,8 @@ from paperlib.report import table1
 from paperlib.rl import trl_engine, trl_steps, trl_trainer
 from paperlib.rl.collect import make_stream
 from paperlib.rl.export import export
-from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.policy import load_policy
+from paperlib.rl.train import rate_factor
 from paperlib.rl.train import train as train_ours
 from paperlib.rl.trl_batches import deal, keep_groups
 from paperlib.rl.trl_settings import (
@@ -380,7 +380,7 @@ def test_learning_rate_moves_once_a_generation_step(tmp_path):
         rates.append(trainer.lr_scheduler.get_last_lr()[0])
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
-    expected = [config.learning_rate * learning_rate_factor(i, 6, 2, "cosine") for i in range(6)]
+    expected = [config.learning_rate * rate_factor(config, 1 + i) for i in range(6)]
     assert rates == pytest.approx([rate for rate in expected for _ in range(2)])
     decays = {group["weight_decay"] for group in trainer.optimizer.param_groups if group["params"]}
     assert decays == {config.weight_decay}  # norms too

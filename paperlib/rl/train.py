@@ -14,6 +14,7 @@ bit-identical to a run that was never interrupted.
 from __future__ import annotations
 
 import copy
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logps import check_head
 from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_complete, write_rollouts
-from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
+from paperlib.rl.objective import group_advantages, groups_without_spread
 from paperlib.rl.policy import check_precision, load_policy, resolve_device
 from paperlib.rl.trackers import check_trackers
 from paperlib.rl.update import update
@@ -140,10 +141,15 @@ def end_reason(config: RunConfig, empty_steps: int) -> str:
 
 
 def rate_factor(config: RunConfig, step: int) -> float:
-    """On the learning rate in a generation step, counted from 1."""
-    return learning_rate_factor(
-        step - 1, config.max_steps, config.warmup_steps, config.lr_scheduler_type
-    )
+    """On the learning rate in a generation step, from 1, as in transformers' schedules: linear from
+    0 to 1 over ``warmup_steps``, then 1 or (``cosine``) half a cosine to 0 at ``max_steps``."""
+    done, warmup = step - 1, config.warmup_steps
+    if done < warmup:
+        return done / warmup
+    if config.lr_scheduler_type == "constant_with_warmup":
+        return 1.0
+    progress = (done - warmup) / max(1, config.max_steps - warmup)
+    return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
 
 
 def reward_terms(config: RunConfig) -> list[RewardTerm]:

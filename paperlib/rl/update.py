@@ -29,12 +29,9 @@ def update(
 ) -> dict[str, float]:
     """``mini_batches`` optimiser steps on one batch of rollouts; returns metrics of it.
 
-    A step whose loss or gradient is not finite is left out and counted in ``skipped_updates``, and
+    ``reference`` is the initial model if ``config.beta`` > 0; ``advantages`` are ``[n]``. A step
+    whose loss or gradient is not finite is left out and counted in ``skipped_updates``, and
     ``batch.trouble`` says why.
-
-    Args:
-        reference: the initial model if ``config.beta`` > 0, else None.
-        advantages: ``[n]``, one per rollout.
     """
     n = len(batch.completion_ids)
     groups = -(-n // config.num_generations // config.mini_batches)  # a mini-batch has whole ones
