@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -16,30 +18,30 @@ VALID = "valid: causal LMs such as Llama, Qwen2, Qwen3, Gemma, Cohere or Granite
 
 
 def micro_batches(
-    prompt_ids: list[list[int]], completion_ids: list[list[int]], token_budget: int
+    prompt_ids: list[list[int]], completion_ids: list[list[int]], token_budget: int,
+    rows: Iterable[int] | None = None,
 ) -> list[list[int]]:
-    """Cut rows into micro-batches of at most ``token_budget`` padded tokens.
+    """Cut rows (default: all) into micro-batches of at most ``token_budget`` padded tokens.
 
     Rows of a prompt stay together, since their prompt is computed once, and prompts with long
     completions come first, so that a batch that does not fit into memory fails at once. A row
     longer than the budget stands alone. Returns lists of row indices; every index once.
     """
-    prompts = [tuple(p) for p in prompt_ids]
+    rows = list(range(len(prompt_ids)) if rows is None else rows)
+    prompts = {row: tuple(prompt_ids[row]) for row in rows}
     longest: dict[tuple[int, ...], int] = {}
-    for prompt, completion in zip(prompts, completion_ids, strict=True):
-        longest[prompt] = max(longest.get(prompt, 0), len(completion))
+    for row, prompt in prompts.items():
+        longest[prompt] = max(longest.get(prompt, 0), len(completion_ids[row]))
     place = {prompt: i for i, prompt in enumerate(longest)}
 
-    def padded_tokens(rows: list[int]) -> int:
-        used = {prompts[i] for i in rows}
-        width = max(len(completion_ids[i]) for i in rows)
-        return len(rows) * width + len(used) * max(map(len, used))
+    def padded_tokens(batch: list[int]) -> int:
+        used = {prompts[row] for row in batch}
+        width = max(len(completion_ids[row]) for row in batch)
+        return len(batch) * width + len(used) * max(map(len, used))
 
+    rows.sort(key=lambda i: (-longest[prompts[i]], place[prompts[i]], -len(completion_ids[i]), i))
     batches: list[list[int]] = []
-    for row in sorted(
-        range(len(prompts)),
-        key=lambda i: (-longest[prompts[i]], place[prompts[i]], -len(completion_ids[i]), i),
-    ):
+    for row in rows:
         if batches and padded_tokens([*batches[-1], row]) <= token_budget:
             batches[-1].append(row)
         else:

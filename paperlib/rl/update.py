@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -136,10 +136,6 @@ def _forward(config: RunConfig, model: Any, batch: Batch, rows: list[int]):
         )
 
 
-def _cut(config: RunConfig, batch: Batch, rows: Sequence[int]) -> list[list[int]]:
+def _cut(config: RunConfig, batch: Batch, rows: Iterable[int]) -> list[list[int]]:
     """Micro-batches of ``rows``."""
-    parts = micro_batches(
-        [batch.prompt_ids[i] for i in rows], [batch.completion_ids[i] for i in rows],
-        config.micro_batch_tokens,
-    )
-    return [[rows[i] for i in part] for part in parts]
+    return micro_batches(batch.prompt_ids, batch.completion_ids, config.micro_batch_tokens, rows)
