@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import time
@@ -20,12 +21,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from paperlib.environment import ROOT
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Run, Store
 from paperlib.files import read_json, read_jsonl
 from paperlib.report.tables import Cell, Column, Row, Table, write_table
 from paperlib.rl.config import RunConfig
 
+# the metrics that the README explains
+_GLOSSARY = (ROOT / "paperlib/rl/README.md").read_text().partition("## Glossary")[2]
+GLOSSARY = set(re.findall(r"^\| `(\S+)` \|", _GLOSSARY, re.M))
 SETTINGS = eval_settings("meds", "smoke", "test")
 # imported before the fork: what a run, an evaluation and the terms load when they are first used
 PRELOAD = [

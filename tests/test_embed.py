@@ -37,10 +37,3 @@ def test_committed_notebooks_show_the_committed_artefacts(tmp_path):
         pytest.skip("not a git clone")
     tarfile.open(fileobj=io.BytesIO(archive.stdout)).extractall(tmp_path, filter="data")
     assert EMBED["embed_all"](tmp_path) == [], "run `python .ci/embed.py` and commit"
-
-
-def test_readme_glossary_is_the_loops():
-    from paperlib.rl.logs import GLOSSARY
-
-    readme = (ROOT / "paperlib" / "rl" / "README.md").read_text(encoding="utf-8")
-    assert all(f"| `{name}` | {meaning} |" in readme for name, meaning in GLOSSARY.items())

@@ -117,11 +117,11 @@ def test_names_of_models_and_data():
     assert base_model("owner/name::sub/folder") == ("owner/name", "owner/name::sub/folder")
     assert base_model("tiny")[0] is base_model("smollm2-gguf")[0] is None
     assert base_model("/home/me/SmolLM2") == (None, "SmolLM2")
-    assert training_data("dapo-math-17k+math-3to5:256-") == (
-        ["open-r1/DAPO-Math-17k-Processed", "DigitalLearningGmbH/MATH-lighteval"],
-        "dapo-math-17k + math-3to5:256-",
-    )
-    assert training_data("tiny-train") == ([], "tiny-train")
+    sources, name = training_data("dapo-math-17k+math-3to5:256-")
+    assert [s.repository for s in sources.values()] == [
+        "open-r1/DAPO-Math-17k-Processed", "DigitalLearningGmbH/MATH-lighteval"
+    ] and name == "dapo-math-17k + math-3to5:256-"
+    assert training_data("tiny-train") == ({}, "tiny-train")
     assert fenced("a ``` b", "json") == "````json\na ``` b\n````"
 
 
@@ -139,7 +139,7 @@ def test_what_cannot_be_exported(run, tmp_path, capsys):
     before = weights.read_bytes()
     weights.write_bytes(before[:-1])
     assert main(["export", str(folder), str(tmp_path / "x"), "--step", "2"]) == 2
-    assert "000002 is damaged: tokenizer.json" in capsys.readouterr().err
+    assert "000002 is damaged (tokenizer.json)" in capsys.readouterr().err
     weights.write_bytes(before)
     assert not (tmp_path / "x").exists()
     assert main(["export", str(folder), str(tmp_path / "x"), "--step", "2"]) == 0

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,9 +9,9 @@ from paperlib.rl.objective import (
     add_entropy_advantage,
     group_advantages,
     groups_without_spread,
-    learning_rate_factor,
     policy_loss,
 )
+from paperlib.rl.train import rate_factor
 
 
 def settings(**changes):
@@ -60,13 +61,6 @@ def test_groups_without_spread():
     assert groups_without_spread(values, 2).tolist() == [True, False, True]
 
 
-def test_groups_are_checked():
-    with pytest.raises(UserError, match="at least 2"):
-        group_advantages(torch.ones(3), 1, scale_rewards=True, advantage_epsilon=1e-4)
-    with pytest.raises(UserError, match="groups of 4"):
-        groups_without_spread(torch.ones(6), 4)
-
-
 def test_entropy_advantage_by_hand():
     entropy = torch.tensor([[0.5, 10.0], [0.5, 10.0]], requires_grad=True)
     out = add_entropy_advantage(torch.tensor([1.0, -1.0]), entropy, alpha=0.4, kappa=2.0)
@@ -82,13 +76,13 @@ def test_clipping_by_hand():
     assert one_token(1.1, 2.0)[0] == pytest.approx(-2.2)
     loss, gradient, stats = one_token(1.5, 2.0)  # good token, already pushed up enough
     assert (loss, gradient) == (pytest.approx(-2.4), 0.0)
-    assert stats["clipped_high"] == 1 and stats["clipped_low"] == 0
+    assert stats["clip_high"] == 1 and stats["clip_low"] == 0
     loss, gradient, stats = one_token(0.5, -2.0)  # bad token, already pushed down enough
     assert (loss, gradient) == (pytest.approx(1.6), 0.0)
-    assert stats["clipped_low"] == 1 and stats["clipped_high"] == 0
+    assert stats["clip_low"] == 1 and stats["clip_high"] == 0
     loss, gradient, stats = one_token(1.5, -2.0)  # never clipped: the pessimistic bound
     assert loss == pytest.approx(3.0) and gradient == pytest.approx(3.0)
-    assert stats["clipped_low"] == stats["clipped_high"] == 0
+    assert stats["clip_low"] == stats["clip_high"] == 0
     assert one_token(0.5, 2.0)[0] == pytest.approx(-1.0)
 
 
@@ -101,7 +95,7 @@ def test_clip_higher_widens_only_the_upper_side():
 def test_dual_clip_bounds_only_negative_advantages():
     loss, gradient, stats = one_token(20.0, -2.0, dual_clip=10.0)
     assert (loss, gradient) == (pytest.approx(20.0), 0.0)  # min(20 * 2, 10 * 2)
-    assert stats["dual_clipped"] == 1
+    assert stats["dual_clip"] == 1
     assert one_token(5.0, -2.0, dual_clip=10.0)[0] == pytest.approx(10.0)
     assert one_token(20.0, 2.0, dual_clip=10.0)[0] == pytest.approx(-2.4)
 
@@ -146,10 +140,8 @@ def test_k3_is_clamped_and_counted_before_it_overflows(difference, kl, clamped):
     assert torch.isfinite(logps.grad).all()
 
 
-def test_beta_needs_reference_and_loss_types_are_named():
+def test_loss_types_are_named():
     x = torch.zeros(1, 1)
-    with pytest.raises(UserError, match="ref_logps"):
-        policy_loss(x, x, torch.ones(1), torch.ones(1, 1), **settings(beta=0.1))
     with pytest.raises(UserError, match="grpo, dapo, dr_grpo"):
         policy_loss(x, x, torch.ones(1), torch.ones(1, 1), **settings(loss_type="ppo"))
 
@@ -192,6 +184,11 @@ def test_empty_masks_give_zero(kind):
 # --- learning rate
 
 
+def factor(update, steps, warmup, kind):
+    config = SimpleNamespace(max_steps=steps, warmup_steps=warmup, lr_scheduler_type=kind)
+    return rate_factor(config, update + 1)
+
+
 @pytest.mark.parametrize("warmup", [0, 1, 5])
 @pytest.mark.parametrize("kind", ["cosine", "constant_with_warmup"])
 def test_learning_rate_equals_transformers(kind, warmup):
@@ -200,7 +197,7 @@ def test_learning_rate_equals_transformers(kind, warmup):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = get_scheduler(kind, optimizer, warmup, num_training_steps=20)
     for step in range(23 if kind == "constant_with_warmup" else 21):
-        assert learning_rate_factor(step, 20, warmup, kind) == pytest.approx(
+        assert factor(step, 20, warmup, kind) == pytest.approx(
             optimizer.param_groups[0]["lr"], abs=1e-12
         )
         optimizer.step()
@@ -208,10 +205,8 @@ def test_learning_rate_equals_transformers(kind, warmup):
 
 
 def test_learning_rate_by_hand():
-    factors = [learning_rate_factor(step, 12, 2, "cosine") for step in (0, 1, 2, 7, 12, 99)]
+    factors = [factor(step, 12, 2, "cosine") for step in (0, 1, 2, 7, 12, 99)]
     assert factors == pytest.approx([0, 0.5, 1, 0.5, 0, 0])
-    with pytest.raises(UserError, match="cosine"):
-        learning_rate_factor(0, 1, 0, "linear")
 
 
 def test_only_mixed_groups_are_scaled():

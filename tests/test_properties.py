@@ -114,7 +114,7 @@ def test_any_split_into_micro_batches_sums_to_the_mini_batch(seed, lengths, kind
                 **options, ref_logps=reference[part][:, wide],
             )
             loss.backward()
-            total, counted = total + loss.item(), counted + float(stats["kl"] + stats["ratio"])
+            total, counted = total + loss.item(), counted + float(stats["kl"] + stats["clip_low"])
         return total, counted, logps.grad
 
     order = rng.sample(range(rows), rows)

@@ -24,7 +24,6 @@ from paperlib.experiments.recipes import (
 from paperlib.rl import collect as collecting
 from paperlib.rl import train as training
 from paperlib.rl import update as updating
-from paperlib.rl.objective import learning_rate_factor
 from paperlib.tasks.data import problem_count
 
 CELLS = [(paper, method) for paper, methods in METHODS.items() for method in methods]
@@ -212,11 +211,7 @@ def test_the_trainer_gets_the_papers_numbers(config, parts, norm, betas, decay, 
 
 def test_schedules_count_generation_steps():
     def factors(config):
-        return [
-            learning_rate_factor(step, config.max_steps, config.warmup_steps,
-                                 config.lr_scheduler_type)
-            for step in range(config.max_steps)
-        ]  # fmt: skip
+        return [training.rate_factor(config, 1 + step) for step in range(config.max_steps)]
 
     ours = factors(R1)
     assert ours.index(1.0) == 47 == round(0.1 * 467) and ours[-1] < 1e-4  # one update a step

@@ -228,12 +228,6 @@ def test_prompts_run_once_and_only_last_logits_are_computed():
     assert heads == [(4, 1), (20, 1), (20, 1)]
 
 
-@pytest.mark.parametrize("prompts", [[[3], []], []])
-def test_empty_prompts_are_refused(prompts):
-    with pytest.raises(UserError, match="at least one token each; one is empty"):
-        sample(make_model(), prompts)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 0])
 def test_diverged_weights_are_reported(temperature):
     model = make_model()
@@ -242,25 +236,3 @@ def test_diverged_weights_are_reported(temperature):
     with pytest.raises(UserError, match="NaN"):
         sample(model, temperature=temperature)
     assert not model.training
-
-
-@pytest.mark.parametrize("kind", CLASSES)
-@pytest.mark.parametrize("prompts", [PROMPTS, [[3, 4, 5], [6, 7, 8]]])  # without padding: no mask
-def test_the_prepared_mask_changes_no_bit(kind, prompts, monkeypatch):
-    model, found = make_model(kind), []
-    for prepared in (sampling.takes_prepared_mask, lambda model: False):
-        monkeypatch.setattr(sampling, "takes_prepared_mask", prepared)
-        found.append(sample(model, prompts, 6, layer_logits="normed"))
-    one, other = found
-    assert one.completion_ids == other.completion_ids
-    assert len({len(ids) for ids in one.completion_ids}) > 3  # rows did leave the batch
-    assert all(torch.equal(*pair) for pair in zip(one.logps, other.logps, strict=True))
-    assert torch.equal(one.layer_logits.nan_to_num(), other.layer_logits.nan_to_num())
-
-
-def test_a_sliding_window_gets_no_prepared_mask():
-    layers = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4,
-              "use_sliding_window": True, "max_window_layers": 1}
-    assert sampling.takes_prepared_mask(make_model("qwen2"))
-    assert not sampling.takes_prepared_mask(make_model("qwen2", **layers))
-    assert not sampling.takes_prepared_mask(make_model(attn_implementation="eager"))

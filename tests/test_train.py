@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from fault_world import GLOSSARY
 
 from paperlib.errors import UserError
 from paperlib.experiments.grid import fixed_threads
@@ -24,7 +25,6 @@ from paperlib.files import read_json, read_jsonl
 from paperlib.rl import collect as collect_module
 from paperlib.rl import update as update_module
 from paperlib.rl.checkpoint import restore_rng, rng_state, save_state
-from paperlib.rl.logs import GLOSSARY
 from paperlib.rl.policy import load_policy
 from paperlib.rl.sampling import Samples
 from paperlib.rl.train import restore_terms, seed_everything, train
@@ -158,7 +158,7 @@ def test_logs_and_folder(finished):
         f"{key.split('/')[0]}/<term>" if key.startswith("reward") and "/" in key else key
         for row in rows for key in row
     }
-    assert names == set(GLOSSARY)  # every metric is explained, and none is promised in vain
+    assert names == GLOSSARY  # every metric is explained, and none is promised in vain
     assert {"reward/repeat", "reward_nonzero/repeat"} <= rows[-1].keys()
     complete = read_json(finished / "complete.json")
     assert complete["reason"] == "finished" and complete["step"] == 6
@@ -383,7 +383,7 @@ def test_bad_configs_are_refused_when_made():
         ({"num_generations": 1}, "at least 2"), ({"mini_batches": 3}, "must divide"),
         ({"loss_type": "ppo"}, "valid: grpo, dapo, dr_grpo"), ({"max_steps": -1}, "max_steps"),
         ({"temperature": 0.0}, "temperature"), ({"terms": ()}, "no reward terms"),
-        ({"seed": -1}, "seed is -1; it must be in 0"), ({"seed": 10**400}, "seed is 1000"),
+        ({"seed": -1}, "seed is -1; it must be at least 0"), ({"seed": 10**400}, "seed is 1000"),
     ]:
         with pytest.raises(UserError, match=says):
             smoke("GRPO", **changes)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import trl
+from fault_world import GLOSSARY
 from transformers import TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
@@ -25,9 +26,8 @@ from paperlib.report import table1
 from paperlib.rl import trl_engine, trl_trainer
 from paperlib.rl.collect import make_stream
 from paperlib.rl.export import export
-from paperlib.rl.logs import GLOSSARY
-from paperlib.rl.objective import learning_rate_factor
 from paperlib.rl.policy import load_policy
+from paperlib.rl.train import rate_factor
 from paperlib.rl.train import train as train_ours
 from paperlib.rl.trl_batches import deal, keep_groups
 from paperlib.rl.trl_settings import FIXED, LAUNCH_DIR, OVERSAMPLING, SAME, grpo_settings
@@ -344,7 +344,7 @@ def test_learning_rate_moves_once_a_generation_step(tmp_path):
         rates += {group["lr"] for group in groups}
         trainer.optimizer.step()
         trainer.lr_scheduler.step()
-    expected = [config.learning_rate * learning_rate_factor(i, 6, 2, "cosine") for i in range(6)]
+    expected = [config.learning_rate * rate_factor(config, 1 + i) for i in range(6)]
     assert rates == [rate for rate in expected for _ in range(2)]
     decays = {group["weight_decay"] for group in groups if group["params"]}
     assert decays == {config.weight_decay}  # norms too
@@ -435,7 +435,7 @@ def test_the_folder_is_our_loops(finished):
     for row in rows:
         assert row["groups_drawn"] == OVERSAMPLING * config.prompts_per_step
         assert row["updates"] == config.mini_batches and row["entropy"] > 0
-        unknown = set(row) - set(GLOSSARY)
+        unknown = set(row) - GLOSSARY
         assert {key.split("/")[1] for key in unknown} == names, unknown
     assert [p.name for p in sorted((folder / "checkpoints").iterdir())] == ["000002", "000004"]
     model, tokenizer = load_policy(folder / "checkpoints" / "000004")

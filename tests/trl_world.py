@@ -120,7 +120,7 @@ def loss_parity(
         their_gradient = gradient(model)
         ours, stats = _backward(config, model, reference, batch, advantages, list(rows))
         our_gradient = gradient(model)
-        assert stats["clipped_low"] and stats["clipped_high"] and stats["dual_clipped"]
+        assert stats["clip_low"] and stats["clip_high"] and stats["dual_clip"]
         apart = (their_gradient - our_gradient).norm() / our_gradient.norm()
         found.append((abs(theirs - ours) / abs(ours), float(apart)))
     return found

@@ -27,22 +27,15 @@ class BlockLayer(DynamicLayer):
         start, self.length = self.length, self.length + key_states.shape[2]
         if not self.is_initialized:
             self.is_initialized = True
-            self.keys, self.values = self._with_room(key_states), self._with_room(value_states)
-        else:
-            if self.length > self.keys.shape[2]:
-                self.keys = self._with_room(self.keys)
-                self.values = self._with_room(self.values)
-            self.keys[:, :, start : self.length] = key_states
-            self.values[:, :, start : self.length] = value_states
+            self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
+        if self.length > self.keys.shape[2]:
+            room = self.length + CACHE_BLOCK - self.keys.shape[2]
+            # zeros, not empty: the room is never read, but NaN in it must never be possible
+            self.keys = torch.nn.functional.pad(self.keys, (0, 0, 0, room))
+            self.values = torch.nn.functional.pad(self.values, (0, 0, 0, room))
+        self.keys[:, :, start : self.length] = key_states
+        self.values[:, :, start : self.length] = value_states
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-    @staticmethod
-    def _with_room(states: Tensor) -> Tensor:
-        rows, heads, length, dim = states.shape
-        # zeros, not empty: the room is never read, but NaN in it must never be possible
-        out = states.new_zeros(rows, heads, length + CACHE_BLOCK, dim)
-        out[:, :, :length] = states
-        return out
 
     def get_seq_length(self) -> int:
         return self.length

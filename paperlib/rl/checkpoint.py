@@ -14,7 +14,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
@@ -95,67 +95,64 @@ def seal(run: Path, scratch: Path, step: int) -> None:
     os.replace(scratch, target)
     with_state = [p for p in whole_checkpoints(run).values() if (p / "state.pt").exists()]
     for old in with_state[:-STATES_KEPT]:
-        for name in listed_files(old, state=True):
-            (old / name).unlink(missing_ok=True)
-            with suppress(OSError):  # it is not empty
-                (old / name).parent.rmdir()
+        with suppress(ValueError):  # COMPLETE is damaged
+            for name in sorted(filter(_is_state, _digests(old)), key="state.pt".__eq__):  # it last
+                (old / name).unlink(missing_ok=True)
+                with suppress(OSError):  # the folder is not empty
+                    (old / name).parent.rmdir()
 
 
 def newest_checkpoint(run: Path, save_steps: int) -> Path | None:
     """The checkpoint to resume from, its files verified; None if there is none yet, which after
     ``save_steps`` steps is an error: a run never silently starts again."""
-    whole = list(whole_checkpoints(run).values())
-    if not whole:
+    *older, newest = [None, *whole_checkpoints(run).values()]
+    anew = f"start the run from the beginning, delete or move the run's folder {run}"
+    if newest is None:
         done = max((row["step"] for row in read_jsonl(run / "metrics.jsonl")), default=0)
         if done > save_steps:  # the line of save_steps itself may be older than its checkpoint
             raise UserError(
                 f"{run} has {done} steps in metrics.jsonl but no whole checkpoint, although one is "
-                f"written every {save_steps} steps: they were removed or lost their COMPLETE mark. "
-                "Nothing was deleted. Put them back, or delete or move the run's folder to start "
-                "from the beginning"
+                f"written every {save_steps} steps. Nothing was deleted. Put them back, with their "
+                f"COMPLETE marks. To {anew}"
             )
-        return None
-    newest = whole[-1]
-    if bad := damaged_files(newest):
-        older = [p.name for p in whole[:-1] if (p / "state.pt").exists()]
-        then = f"resume from step {int(older[-1])}" if older else "start the run from the beginning"
-        what = f"the folder {newest}" if older else f"or move the run's folder {run}"
+    elif bad := damaged_files(newest):
+        usable = [int(p.name) for p in older[1:] if (p / "state.pt").exists()]
+        what = f"resume from step {usable[-1]}, delete the folder {newest}" if usable else anew
         raise UserError(
-            f"checkpoint {newest} is damaged ({', '.join(bad)}). Nothing was deleted. To {then}, "
-            f"delete {what} and run the same command again"
+            f"checkpoint {newest} is damaged ({', '.join(bad)}). Nothing was deleted. To {what} "
+            "and run the same command again"
         )
     return newest
 
 
-def damaged_files(checkpoint: Path, names: Iterable[str] | None = None) -> list[str]:
-    """Which of the files (default: all that COMPLETE lists) are not as they were written."""
+def damaged_files(checkpoint: Path, *, state: bool = True) -> list[str]:
+    """Which of the files in COMPLETE, without ``state`` of the policy's, are not as written."""
     try:
-        digests = json.loads((checkpoint / "COMPLETE").read_text())
-        wanted = digests if names is None else names
-        return [n for n in wanted if n not in digests or _sha256(checkpoint / n) != digests[n]]
-    except (OSError, ValueError, TypeError) as error:
+        return [
+            name for name, digest in _digests(checkpoint).items()
+            if (state or not _is_state(name)) and _sha256(checkpoint / name) != digest
+        ]  # fmt: skip
+    except (OSError, ValueError, AttributeError) as error:
         return [str(error)]
 
 
-def check_policy(checkpoint: Path) -> None:
-    """Hold weights, tokenizer and config of a checkpoint against COMPLETE, whatever its state."""
-    if bad := damaged_files(checkpoint, listed_files(checkpoint, state=False)):
+def check_policy(checkpoint: Path) -> list[str]:
+    """The names of weights, tokenizer and config, once they were held against COMPLETE; old
+    checkpoints hold nothing else."""
+    if bad := damaged_files(checkpoint, state=False):
         raise UserError(
             f"checkpoint {checkpoint} is damaged ({', '.join(bad)}), and what it is worth cannot "
             "be told. Put a copy back, or delete or move the run's folder to train it anew"
         )
+    return [name for name in _digests(checkpoint) if not _is_state(name)]
 
 
-def listed_files(checkpoint: Path, *, state: bool) -> list[str]:
-    """The files in COMPLETE that old checkpoints drop (state.pt last), or those that all keep."""
-    try:
-        names = list(json.loads((checkpoint / "COMPLETE").read_text()))
-    except ValueError:
-        return [] if state else ["COMPLETE"]
-    return [
-        name for name in sorted(names, key="state.pt".__eq__)
-        if any(fnmatch(name.partition("/")[0], kind) for kind in STATE_FILES) == state
-    ]  # fmt: skip
+def _digests(checkpoint: Path) -> dict[str, str]:
+    return json.loads((checkpoint / "COMPLETE").read_text())
+
+
+def _is_state(name: str) -> bool:
+    return any(fnmatch(name.partition("/")[0], kind) for kind in STATE_FILES)
 
 
 def load_state(checkpoint: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import random
 from collections.abc import Sequence
@@ -37,31 +36,28 @@ class PromptStream:
 
     def next(self, count: int) -> list[int]:
         """Indices of the next ``count`` problems."""
-        out, order = [], functools.cache(self._order)
-        for position in range(self.drawn, self.drawn + count):
-            epoch, offset = divmod(position, len(self.problems))
-            out.append(order(epoch)[offset])
-        self.drawn += count
+        out: list[int] = []
+        while len(out) < count:
+            epoch, offset = divmod(self.drawn, len(self.problems))
+            order = list(range(len(self.problems)))
+            random.Random(f"order-{self.seed}-{epoch}").shuffle(order)
+            part = order[offset : offset + count - len(out)]
+            out += part
+            self.drawn += len(part)
         return out
-
-    def _order(self, epoch: int) -> list[int]:
-        order = list(range(len(self.problems)))
-        random.Random(f"order-{self.seed}-{epoch}").shuffle(order)
-        return order
 
 
 def make_stream(
     config: RunConfig, problems: list[Problem], model: Any, tokenizer: Any
 ) -> PromptStream:
-    """The stream of all problems whose prompt fits; they must fill one generation batch, and the
-    model must have positions for each with its completion."""
+    """The stream of all problems whose prompt fits; they must fill one generation batch."""
     prompts = [build_prompt(tokenizer, p.question, config.prompt) for p in problems]
     fits = [i for i, ids in enumerate(prompts) if len(ids) <= config.max_prompt_length]
     if len(fits) < config.prompts_per_step:
         raise UserError(
-            f"{len(fits)} prompts < {config.prompts_per_step} prompts per generation batch: data "
-            f"set {config.dataset!r} has {len(problems)} problems, {len(problems) - len(fits)} of "
-            f"them over max_prompt_length = {config.max_prompt_length} tokens"
+            f"{len(fits)} prompts < {config.prompts_per_step} prompts per generation batch: "
+            f"{config.dataset!r} has {len(problems)} problems, {len(problems) - len(fits)} of them "
+            f"over max_prompt_length = {config.max_prompt_length} tokens"
         )
     stream = PromptStream([problems[i] for i in fits], [prompts[i] for i in fits], config.seed)
     check_positions(model, stream.prompt_ids, config.max_completion_length)
@@ -103,15 +99,20 @@ def collect(
         for group in (~flat).nonzero()[:, 0].tolist():
             kept += rows[group * size : (group + 1) * size]
     kept = kept[: wanted * size]
-    return _batch(config, step, kept) if kept else None, {
+    counts = {
         "generation_batches": draws, "groups_drawn": len(accuracies), "groups_dropped": dropped,
         "groups_kept": len(kept) // size, "accuracy_drawn": float(np.mean(accuracies)),
         "grading_failures": grading_failures.total() - failed_before,
     }  # fmt: skip
+    if not kept:
+        return None, counts
+    prompt_ids, completion_ids, logps, *columns = map(list, zip(*kept, strict=True))
+    rollouts = make_rollouts(step, size, config.max_completion_length, *columns)
+    return Batch(rollouts, prompt_ids, completion_ids, logps), counts
 
 
 def _draw(config, step, draw, stream, model, tokenizer) -> tuple[list[tuple], np.ndarray]:
-    """One generation batch: a tuple for each rollout, which :func:`_batch` unpacks; accuracies."""
+    """One generation batch: a tuple for each rollout, and their accuracies."""
     size = config.num_generations
     indices = stream.next(config.prompts_per_step)
     # The generator depends on the step alone: a resumed run draws the same numbers.
@@ -130,29 +131,19 @@ def _draw(config, step, draw, stream, model, tokenizer) -> tuple[list[tuple], np
     except UserError as error:
         raise UserError(f"step {step}, problems from {stream.problems[indices[0]].id} on: {error}"
                         ) from None
+    ids = samples.completion_ids
     of_row = [i for i in indices for _ in range(size)]
     problems = [stream.problems[i] for i in of_row]
-    texts = tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
-    accuracy = np.array(grade_all(texts, [problem.answer for problem in problems],
-                                  questions=[problem.question for problem in problems]),
-                        dtype=float)  # fmt: skip
+    golds, questions = [p.answer for p in problems], [p.question for p in problems]
+    texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    accuracy = np.array(grade_all(texts, golds, questions=questions), dtype=float)
     logits = [None] * len(texts)
     if asking:
         logits = answer_logits(tokenizer, samples, texts, asking.settings.position)
     return list(zip(
-        problems, [stream.prompt_ids[i] for i in of_row], samples.completion_ids, samples.logps,
-        texts, samples.truncated.tolist(), accuracy, logits, strict=True,
+        [stream.prompt_ids[i] for i in of_row], ids, samples.logps, problems, texts, map(len, ids),
+        samples.truncated.tolist(), accuracy, logits, strict=True,
     )), accuracy  # fmt: skip
-
-
-def _batch(config: RunConfig, step: int, rows: list[tuple]) -> Batch:
-    problems, prompt_ids, ids, logps, texts, truncated, accuracy, logits = map(
-        list, zip(*rows, strict=True)
-    )
-    return Batch(make_rollouts(
-        step, config.num_generations, config.max_completion_length, problems, texts,
-        [len(row) for row in ids], truncated, accuracy, logits,
-    ), prompt_ids, ids, logps)  # fmt: skip
 
 
 def make_rollouts(
@@ -176,9 +167,7 @@ def answer_logits(
     tokenizer: Any, samples: Samples, texts: list[str], position: str
 ) -> np.ndarray:
     """``[n, layers]`` float32: layer logits at each completion's answer, NaN where it has none."""
-    assert samples.layer_logits is not None
-    rows, _, layers = samples.layer_logits.shape
-    out = np.full((rows, layers), np.nan, dtype=np.float32)
+    out = np.full((len(texts), samples.layer_logits.shape[2]), np.nan, dtype=np.float32)
     for row, (ids, text) in enumerate(zip(samples.completion_ids, texts, strict=True)):
         token = answer_token(tokenizer, ids, text, position)
         if token is not None:

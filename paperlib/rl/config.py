@@ -11,8 +11,12 @@ from paperlib.errors import UserError, check_choice
 from paperlib.files import as_json, read_json, short_hash, whole_checkpoints
 
 ENGINES = ("ours", "trl")
-LOSS_TYPES = ("grpo", "dapo", "dr_grpo")
-SCHEDULES = ("constant_with_warmup", "cosine")
+CHOICES = {
+    "loss_type": ("grpo", "dapo", "dr_grpo"), "precision": ("fp32", "bf16"),
+    "lr_scheduler_type": ("constant_with_warmup", "cosine"), "preset": ("paper", "released"),
+    "engine": ENGINES,
+}  # fmt: skip
+LEAST = {"num_generations": 2, "seed": 0, "max_steps": 0, "warmup_steps": 0}  # other numbers: 1
 # Settings that came later than the first runs: at these values they change nothing and are left
 # out of a config, so that stored runs keep their names.
 LATER = {"scale_only_mixed_groups": False, "engine": "ours", "max_skipped_steps": 5}
@@ -82,49 +86,30 @@ class RunConfig:
     save_steps: int = 15  # generation steps between checkpoints
 
     def __post_init__(self) -> None:
-        check_choice("loss_type", self.loss_type, LOSS_TYPES)
-        check_choice("precision", self.precision, ("fp32", "bf16"))
-        check_choice("lr_scheduler_type", self.lr_scheduler_type, SCHEDULES)
-        check_choice("preset", self.preset, ("paper", "released"))
-        check_choice("engine", self.engine, ENGINES)
-        if self.num_generations < 2:
-            raise UserError(
-                f"num_generations is {self.num_generations}; a group needs at least 2 completions"
-            )
-        for name in ("prompts_per_step", "max_prompt_length", "max_completion_length",
-                     "max_generation_batches", "max_empty_steps", "mini_batches", "save_steps",
-                     "micro_batch_tokens", "max_skipped_steps"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not 0 <= self.seed < 2**32:  # numpy's
-            raise UserError(f"seed is {self.seed}; it must be in 0..2**32 - 1")
-        if self.max_steps < 0:
-            raise UserError(f"max_steps is {self.max_steps}; it must be 0 (base model) or more")
-        if self.prompts_per_step % self.mini_batches:
-            raise UserError(
-                f"mini_batches is {self.mini_batches}; it must divide "
-                f"prompts_per_step = {self.prompts_per_step}"
-            )
-        if self.temperature <= 0 or not 0 < self.top_p <= 1:
-            raise UserError(
-                f"temperature {self.temperature} must be above 0 and top_p {self.top_p} in (0, 1]"
-            )
-        if self.max_steps and not self.terms:
-            raise UserError(f"method {self.method!r} has no reward terms")
-        if self.engine == "trl":
-            self._check_trl()
-
-    def _check_trl(self) -> None:
-        """Refuse by name what TRL cannot do; what it does otherwise is in rl.trl_engine."""
-        lacks = {
-            f"entropy advantage (entropy_alpha is {self.entropy_alpha})": self.entropy_alpha,
-            f"dynamic sampling with loss_type {self.loss_type!r}, only with 'dapo'":
-                self.dynamic_sampling and self.loss_type != "dapo",
-            "base model (max_steps is 0), which is not trained": not self.max_steps,
-        }  # fmt: skip
-        for what, asked in lacks.items():
-            if asked:
-                raise UserError(f"{self.method!r}: engine 'trl' has no {what}; valid: 'ours'")
+        for name, valid in CHOICES.items():
+            check_choice(name, getattr(self, name), valid)
+        for name in (item.name for item in fields(self) if item.type == "int"):
+            value, least = getattr(self, name), LEAST.get(name, 1)
+            if value < least:
+                raise UserError(f"{name} is {value}; it must be at least {least}")
+        temperature, top_p, per_step = self.temperature, self.top_p, self.prompts_per_step
+        trl, lacks = self.engine == "trl", f"{self.method!r}: engine 'trl' has no"
+        unlike_trl = self.dynamic_sampling and self.loss_type != "dapo"
+        for text, wrong in {
+            f"seed is {self.seed}; it must be below 2**32": self.seed >= 2**32,  # numpy's
+            f"mini_batches is {self.mini_batches}; it must divide prompts_per_step = {per_step}":
+                per_step % self.mini_batches,
+            f"temperature {temperature} must be above 0 and top_p {top_p} in (0, 1]":
+                temperature <= 0 or not 0 < top_p <= 1,
+            f"method {self.method!r} has no reward terms": self.max_steps and not self.terms,
+            f"{lacks} entropy advantage (entropy_alpha is {self.entropy_alpha}); valid: 'ours'":
+                trl and self.entropy_alpha,
+            f"{lacks} dynamic sampling with loss_type {self.loss_type!r}; valid: 'dapo'":
+                trl and unlike_trl,
+            f"{lacks} base model (max_steps is 0); valid: 'ours'": trl and not self.max_steps,
+        }.items():  # fmt: skip
+            if wrong:
+                raise UserError(text)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; each reward term is ``{"term": class name, **its fields}``."""

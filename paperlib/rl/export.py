@@ -18,15 +18,11 @@ from typing import Any
 from paperlib.errors import UserError
 from paperlib.files import read_json, read_jsonl, whole_checkpoints
 from paperlib.markdown import escape_markdown, fenced
-from paperlib.rl.checkpoint import damaged_files, listed_files
+from paperlib.rl.checkpoint import check_policy
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
-from paperlib.tasks.sources import CATALOGUE
+from paperlib.tasks.sources import CATALOGUE, Source
 
-PAPERS = {  # title, arXiv number
-    "memory_r": ("Reasoning Under 1 Billion: Memory-Augmented Reinforcement Learning for Large "
-                 "Language Models", "2504.02273"),
-    "meds": ("The Past Is Not Past: Memory-Enhanced Dynamic Reward Shaping", "2604.11297"),
-}  # fmt: skip
+TEMPLATE = Path(__file__).with_name("model_card.jinja")
 KINDS = (".safetensors", ".json", ".jinja", ".model", ".txt")  # no state.pt: it is for resuming
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -43,10 +39,7 @@ def export(run: Path, target: Path, step: int | None = None) -> Path:
             f"it has {', '.join(map(str, folders)) or 'none'}"
         )
     step = max(folders) if step is None else step
-    listed = listed_files(folders[step], state=False)
-    names = [name for name in listed if name.endswith(KINDS)]
-    if bad := damaged_files(folders[step], names):
-        raise UserError(f"checkpoint {folders[step]} is damaged: {', '.join(bad)}")
+    names = [name for name in check_policy(folders[step]) if name.endswith(KINDS)]
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target} is there already; give a new folder or an empty one")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -62,44 +55,24 @@ def export(run: Path, target: Path, step: int | None = None) -> Path:
 
 def model_card(run: Path, step: int) -> str:
     """The README.md of the policy after ``step`` generation steps of a run."""
-    from huggingface_hub import ModelCard, ModelCardData
+    from jinja2 import Template
 
-    config, record = read_json(run / "config.json"), read_json(run / "environment.json")
+    config, done = read_json(run / "config.json"), run / "complete.json"
     hub_id, base = base_model(config["model"])
     sources, data = training_data(config["dataset"])
-    title, arxiv = PAPERS[config["paper"]]
     recipe = {**_without_folders(config), "model": base, "dataset": data}
-    done = run / "complete.json"
-    state = read_json(done)["reason"] if done.exists() else "the run has not finished"
-    libraries = (f"{name} {record['versions'][name]}" for name in ("torch", "transformers"))
-    facts = [
-        ("", ""), ("base model", base), ("training data", data), ("method", config["method"]),
-        ("preset", config["preset"]), ("profile", config["profile"]), ("seed", config["seed"]),
-        ("generation steps", f"{step} of {config['max_steps']} ({state})"),
-        ("prompts x completions of a step",
-         f"{config['prompts_per_step']} x {config['num_generations']}"),
-        ("config hash", run.name.rpartition("-")[2]),
-        ("paperlib", f"{record['paperlib']}, commit {str(record['commit'])[:10]}"),
-        ("libraries", ", ".join(libraries)), ("device", record["machine"]["device"]),
-    ]  # fmt: skip
-    last = [row for row in read_jsonl(run / "metrics.jsonl") if row["step"] == step][-1:]
-    metrics = [(name, f"{value:.4g}") for row in last for name, value in row.items()
-               if not name.startswith("seconds/")]  # fmt: skip
-    head = ModelCardData(
-        base_model=hub_id, datasets=sources or None, library_name="transformers",
-        pipeline_tag="text-generation",
-        tags=["reinforcement-learning", "grpo", f"arxiv:{arxiv}"],
-    )
-    return str(ModelCard.from_template(
-        head, template_path=str(Path(__file__).with_name("model_card.jinja")),
-        method=escape_markdown(config["method"]), base=escape_markdown(base), title=title,
-        arxiv=arxiv, facts=_escaped(facts), prompt=config["prompt"],
-        system_prompt=fenced(SYSTEM_PROMPTS[config["prompt"]]),
-        evaluations=_escaped(_evaluations(run, step)),
-        metrics=_escaped(metrics and [("metric", "value"), *metrics]), example=_example(run, step),
-        recipe=fenced(json.dumps(recipe, indent=1, ensure_ascii=False), "json"),
-        licences=_licences(config["dataset"]),
-    )) + "\n"  # fmt: skip
+    metrics = [row for row in read_jsonl(run / "metrics.jsonl") if row["step"] == step][-1:]
+    return Template(TEMPLATE.read_text(encoding="utf-8"), keep_trailing_newline=True).render(
+        md=lambda cell: escape_markdown(str(cell)), fenced=fenced, step=step, config=config,
+        record=read_json(run / "environment.json"), hash=run.name.rpartition("-")[2],
+        hub_id=hub_id, base=base, sources=sources, data=data,
+        state=read_json(done)["reason"] if done.exists() else "the run has not finished",
+        system_prompt=SYSTEM_PROMPTS[config["prompt"]],
+        evaluations=_evaluations(run, step), example=_example(run, step),
+        metrics=[(name, f"{value:.4g}") for row in metrics for name, value in row.items()
+                 if not name.startswith("seconds/")],
+        recipe=json.dumps(recipe, indent=1, ensure_ascii=False),
+    )  # fmt: skip
 
 
 def base_model(name: str) -> tuple[str | None, str]:
@@ -111,17 +84,11 @@ def base_model(name: str) -> tuple[str | None, str]:
     return name.partition("::")[0], name
 
 
-def training_data(dataset: str) -> tuple[list[str], str]:
-    """``(hub ids, how to call it)`` of a config's data set."""
+def training_data(dataset: str) -> tuple[dict[str, Source], str]:
+    """``(sources by name, how to call it)`` of a config's data set."""
     parts = [Path(part).name for part in dataset.split("+")]
-    known = [CATALOGUE[p.partition(":")[0]] for p in parts if p.partition(":")[0] in CATALOGUE]
-    return [s.repository for s in known if s.repository], " + ".join(parts)
-
-
-def _licences(dataset: str) -> str:
-    names = [part.partition(":")[0] for part in dataset.split("+")]
-    told = [f"{name}: {CATALOGUE[name].licence}" for name in names if name in CATALOGUE]
-    return f" ({', '.join(told)})" if told else ""
+    names = [part.partition(":")[0] for part in parts]
+    return {name: CATALOGUE[name] for name in names if name in CATALOGUE}, " + ".join(parts)
 
 
 def _without_folders(value: Any) -> Any:
@@ -133,41 +100,29 @@ def _without_folders(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def _escaped(rows: list[tuple]) -> list[list[str]]:
-    return [[escape_markdown(str(cell)) for cell in row] for row in rows]
-
-
 def _evaluations(run: Path, step: int) -> list[tuple]:
+    """One row a task of each evaluation of the step."""
     rows = []
     for path in sorted((run / "evaluations").glob(f"{step:06d}-*.json")):
         result = read_json(path)
         settings, groups = result["settings"], {}
         joined = "+" in settings["task"]  # then a problem's level names its task
-        for problem in result["problems"]:
-            groups.setdefault(problem["level"] if joined else settings["task"], []).append(problem)
+        for p in result["problems"]:
+            task = p["level"] if joined else settings["task"]
+            groups.setdefault(task, []).append(p["correct"] / p["n"])
         n = settings["samples"]
         greedy = n == 1 and not settings["temperature"]
         decoding = "greedy" if greedy else f"temperature {settings['temperature']}, {n} samples"
-        for task, problems in groups.items():
-            score = sum(p["correct"] / p["n"] for p in problems) / len(problems)
-            solved = sum(p["correct"] > 0 for p in problems) / len(problems)
-            rows.append((task, len(problems), decoding, f"{100 * score:.1f}",
-                         f"{100 * solved:.1f} (k = {n})"))  # fmt: skip
-    return rows and [("task", "problems", "decoding", "pass@1, %", "pass@k, %"), *rows]
+        for task, scores in groups.items():
+            score, solved = sum(scores), sum(x > 0 for x in scores)
+            rows.append((task, len(scores), decoding, f"{100 * score / len(scores):.1f}",
+                         f"{100 * solved / len(scores):.1f} (k = {n})"))  # fmt: skip
+    return rows
 
 
-def _example(run: Path, step: int) -> dict[str, str] | None:
+def _example(run: Path, step: int) -> dict[str, Any] | None:
     """The first completion of the step's rollouts, if it has any."""
     import pyarrow.parquet as pq
 
     path = run / "rollouts" / f"{step:06d}.parquet"
-    if not path.exists():
-        return None
-    table = pq.read_table(path, columns=["problem_id", "completion", "gold", "accuracy"])
-    first = table.slice(0, 1).to_pylist()[0]
-    return {
-        "problem_id": escape_markdown(str(first["problem_id"])),
-        "gold": escape_markdown(str(first["gold"])),
-        "verdict": "right" if first["accuracy"] else "wrong",
-        "completion": fenced(first["completion"]),
-    }
+    return pq.read_table(path).slice(0, 1).to_pylist()[0] if path.exists() else None

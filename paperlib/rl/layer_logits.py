@@ -8,16 +8,16 @@ hidden state that predicts the next token, and once the token is drawn its logit
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import UserError
 from paperlib.rl.policy import scale_logits
 from paperlib.tasks.grading import find_answer
 
-READINGS = ("normed", "raw")
 LAYERS = ("layers", "h")  # Llama and most others; GPT-2, Falcon, Bloom
 NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")  # most; Phi; GPT-NeoX; GPT-2
 
@@ -31,7 +31,6 @@ class LayerTrace:
     """
 
     def __init__(self, model: Any, reading: str) -> None:
-        check_choice("layer logit reading", reading, READINGS)
         parts = dict(model.base_model.named_children())
         layers, norm = ([parts[n] for n in names if n in parts] for names in (LAYERS, NORMS))
         if not layers or not norm:
@@ -39,39 +38,36 @@ class LayerTrace:
                 f"{type(model).__name__} has no decoder layers ({', '.join(LAYERS)}) and final "
                 f"norm ({', '.join(NORMS)}) in its base_model; MEDS needs both"
             )
-        self._model, self._layers, self._norm = model, layers[0], norm[0]
-        self._reading = reading
-        self._hidden: list[Tensor] = [torch.empty(0)] * len(self._layers)
-        self._hooks: list[Any] = []
+        self._model, self._layers, self._norm, self._reading = model, layers[0], norm[0], reading
+        self._hidden: dict[int, Tensor] = {}  # of each layer [rows, hidden]
         self.columns: Tensor | None = None  # [rows] positions to keep; None: the last one
 
     def __enter__(self) -> LayerTrace:
-        for index, layer in enumerate(self._layers):
-            self._hooks.append(layer.register_forward_hook(self._keeper(index)))
+        self._hooks = [
+            layer.register_forward_hook(partial(self._keep, index))
+            for index, layer in enumerate(self._layers)
+        ]
         return self
 
     def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
             hook.remove()
 
-    def _keeper(self, index: int):
-        def keep(module: Any, inputs: Any, output: Any) -> None:
-            hidden = output[0] if isinstance(output, tuple) else output
-            if self.columns is None:
-                self._hidden[index] = hidden[:, -1]  # a view: nothing is computed while decoding
-            else:
-                rows = torch.arange(len(hidden), device=hidden.device)
-                self._hidden[index] = hidden[rows, self.columns]
-
-        return keep
+    def _keep(self, index: int, module: Any, inputs: Any, output: Any) -> None:
+        hidden = output[0] if isinstance(output, tuple) else output
+        rows = slice(None)
+        if self.columns is not None:
+            rows = torch.arange(len(hidden), device=hidden.device)
+        # the last position is a view: nothing is computed while decoding
+        self._hidden[index] = hidden[rows, -1 if self.columns is None else self.columns]
 
     def select(self, rows: Tensor) -> None:
         """Make row ``i`` what was row ``rows[i]``, as the sampler does with its cache."""
-        self._hidden = [hidden[rows] for hidden in self._hidden]
+        self._hidden = {index: hidden[rows] for index, hidden in self._hidden.items()}
 
     def logits(self, tokens: Tensor) -> Tensor:
         """``[rows, layers]`` float32: the logit of each row's drawn token ``[rows]`` by layer."""
-        hidden = torch.stack(self._hidden, 1)
+        hidden = torch.stack(list(self._hidden.values()), 1)
         normed = self._norm(hidden)
         if self._reading == "raw":
             normed = torch.cat([hidden[:, :-1], normed[:, -1:]], 1)
@@ -91,8 +87,7 @@ class LayerTrace:
         ):
             raise UserError(
                 f"{type(self._model).__name__}: the last layer's logits are not the model's own; "
-                "MEDS needs a model that applies its final norm and unembedding to the last "
-                "layer's output, as Llama, Qwen2 and Qwen3 do"
+                "valid for MEDS are models such as Llama, Qwen2 and Qwen3"
             )
 
 
@@ -104,14 +99,12 @@ def answer_token(tokenizer: Any, ids: list[int], completion: str, position: str)
     the last ``\\boxed{``, closed or not (released code). Found by character offsets, since real
     tokenizers merge ``\\boxed{`` in many ways.
     """
-    check_choice("answer position", position, ("answer", "box"))
     if position == "answer":
-        span = find_answer(completion)
-        start = -1 if span is None else span[0]
+        start = (find_answer(completion) or [len(completion)])[0]
     else:
-        box = completion.rfind("\\boxed{")
-        start = -1 if box < 0 else box + len("\\boxed{")
-    if not 0 <= start < len(completion):
+        before, box, _ = completion.rpartition("\\boxed{")
+        start = len(before + box) or len(completion)
+    if start >= len(completion):
         return None
     # the text of a prefix grows with it: the first prefix that is longer than start holds it
     return bisect_right(

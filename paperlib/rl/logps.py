@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -9,71 +11,60 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 
 from paperlib.errors import UserError
-from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
+from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import in_eval_mode, scale_logits
+
+VALID = "valid: causal LMs such as Llama, Qwen2, Qwen3, Gemma, Cohere or Granite"
 
 
 def micro_batches(
-    prompt_ids: list[list[int]], completion_ids: list[list[int]], token_budget: int
+    prompt_ids: list[list[int]], completion_ids: list[list[int]], token_budget: int,
+    rows: Iterable[int] | None = None,
 ) -> list[list[int]]:
-    """Cut rows into micro-batches of at most ``token_budget`` padded tokens.
+    """Cut rows (default: all) into micro-batches of at most ``token_budget`` padded tokens.
 
     Rows of a prompt stay together, since their prompt is computed once, and prompts with long
     completions come first, so that a batch that does not fit into memory fails at once. A row
     longer than the budget stands alone. Returns lists of row indices; every index once.
     """
-    prompts = [tuple(p) for p in prompt_ids]
+    rows = list(range(len(prompt_ids)) if rows is None else rows)
+    prompts = {row: tuple(prompt_ids[row]) for row in rows}
     longest: dict[tuple[int, ...], int] = {}
-    for prompt, completion in zip(prompts, completion_ids, strict=True):
-        longest[prompt] = max(longest.get(prompt, 0), len(completion))
+    for row, prompt in prompts.items():
+        longest[prompt] = max(longest.get(prompt, 0), len(completion_ids[row]))
     place = {prompt: i for i, prompt in enumerate(longest)}
-    order = sorted(
-        range(len(prompts)),
-        key=lambda i: (-longest[prompts[i]], place[prompts[i]], -len(completion_ids[i]), i),
-    )
+
+    def padded_tokens(batch: list[int]) -> int:
+        used = {prompts[row] for row in batch}
+        width = max(len(completion_ids[row]) for row in batch)
+        return len(batch) * width + len(used) * max(map(len, used))
+
+    rows.sort(key=lambda i: (-longest[prompts[i]], place[prompts[i]], -len(completion_ids[i]), i))
     batches: list[list[int]] = []
-    for row in order:
-        wider = [*batches[-1], row] if batches else [row]
-        if batches and _padded_tokens(wider, prompts, completion_ids) <= token_budget:
-            batches[-1] = wider
+    for row in rows:
+        if batches and padded_tokens([*batches[-1], row]) <= token_budget:
+            batches[-1].append(row)
         else:
             batches.append([row])
     return batches
 
 
-def _padded_tokens(rows, prompts, completion_ids) -> int:
-    used = {prompts[i] for i in rows}
-    return len(rows) * max(len(completion_ids[i]) for i in rows) + len(used) * max(map(len, used))
-
-
 def completion_logps(
-    model: PreTrainedModel,
-    prompt_ids: list[list[int]],
-    completion_ids: list[list[int]],
-    *,
-    temperature: float,
-    chunk_tokens: int | None = None,
+    model: PreTrainedModel, prompt_ids: list[list[int]], completion_ids: list[list[int]], *,
+    temperature: float, chunk_tokens: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probability and entropy of every completion token, given what stands before it.
 
     Each distinct prompt runs once, and its keys and values serve all its completions, with
-    gradient: a group of 16 pays for its prompt once. The unembedding runs only where a completion
-    token is predicted, ``chunk_tokens`` at a time (at most 4,096, and at most 2^26 logits: 268 MB
-    for each copy of them), and but for the first chunk is computed again in the backward pass, so
-    that logits for all tokens never exist at once.
+    gradient. The unembedding runs only where a completion token is predicted, ``chunk_tokens`` at
+    a time (at most 4,096, and at most 2^26 logits: 268 MB for each copy of them), and but for the
+    first chunk again in the backward pass, so that logits for all tokens never exist at once.
 
-    Args:
-        model: a causal LM that passed :func:`check_head`, in whatever mode it is.
-        prompt_ids: ``B`` prompts, none of them empty.
-        completion_ids: ``B`` completions, the end token included; may be empty.
-        temperature: logits are divided by it; that of sampling.
-
-    Returns:
-        ``logps`` with gradient, ``entropy`` (nats, whole distribution, detached) and ``mask``
-        (bool), each ``[B, T]`` with ``T`` the longest completion; float32, 0 outside the mask.
+    The model is one that passed :func:`check_head`, in whatever mode; completions have their end
+    token and may be empty. Returns ``logps`` with gradient, ``entropy`` (nats, whole distribution,
+    detached) and ``mask`` (bool), each ``[B, T]`` with ``T`` the longest completion; float32, 0
+    outside the mask.
     """
-    if not all(prompt_ids):
-        raise UserError(f"prompt {[bool(p) for p in prompt_ids].index(False)} has no tokens")
     device = model.device
     completions = torch.tensor([len(c) for c in completion_ids], device=device)
     targets = _pad(completion_ids).to(device)
@@ -110,9 +101,8 @@ def _whole_rows(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     input_ids = input_ids.to(targets.device)
     hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
     starts = torch.tensor([len(p) - 1 for p in prompt_ids], device=targets.device)
-    index = (starts[:, None] + torch.arange(targets.shape[1], device=targets.device)).clamp(
-        max=hidden.shape[1] - 1
-    )
+    index = starts[:, None] + torch.arange(targets.shape[1], device=targets.device)
+    index = index.clamp(max=hidden.shape[1] - 1)
     return hidden.gather(1, index[:, :, None].expand(-1, -1, hidden.shape[2]))
 
 
@@ -137,22 +127,11 @@ def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
     inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
     rest = model.base_model(
         input_ids=inputs,
-        attention_mask=_mask(model, real[of_row], mask[:, :-1].long()),
+        attention_mask=torch.cat([real[of_row], mask[:, :-1].long()], 1),
         position_ids=real.sum(1)[of_row][:, None] + torch.arange(inputs.shape[1], device=device),
-        cache=cache,
-        use_cache=True,
+        cache=cache, use_cache=True,
     ).last_hidden_state
     return torch.cat([first, rest], 1)
-
-
-def _mask(model: PreTrainedModel, prompts: Tensor, completions: Tensor) -> Tensor:
-    """Which of ``[B, P + T]`` the completions' tokens see, ready for SDPA where it takes that."""
-    real = torch.cat([prompts, completions], 1)
-    width, new = prompts.shape[1], completions.shape[1]
-    if new == 1 or not takes_prepared_mask(model):  # one token: transformers may need no mask
-        return real
-    earlier = torch.ones(new, width + new, dtype=torch.bool, device=real.device).tril(width)
-    return as_numbers(real.bool()[:, None, None] & earlier, model.dtype)
 
 
 def _score(
@@ -176,23 +155,20 @@ def check_head(model: PreTrainedModel) -> None:
     """Refuse a model whose logits are not its unembedding applied to its decoder's output, scaled
     and capped as :func:`~paperlib.rl.policy.scale_logits` does it: :func:`completion_logps` relies
     on that, and anything else would break it silently."""
-    if model.base_model is model or model.get_output_embeddings() is None:
-        raise UserError(
-            f"{type(model).__name__} does not name its decoder (base_model) and unembedding; "
-            "valid: causal LMs such as Llama, Qwen2, Qwen3, Gemma, Cohere or Granite"
-        )
+    name, head = type(model).__name__, model.get_output_embeddings()
+    if model.base_model is model or head is None:
+        raise UserError(f"{name} does not name its decoder (base_model) and unembedding; {VALID}")
     generator = torch.Generator().manual_seed(0)
     vocabulary = model.get_input_embeddings().num_embeddings
     ids = torch.randint(vocabulary, (1, 8), generator=generator).to(model.device)
     with in_eval_mode(model):
         expected = model(input_ids=ids, use_cache=False).logits.float()
         hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
-        logits = scale_logits(model, model.get_output_embeddings()(hidden)).float()
+        logits = scale_logits(model, head(hidden)).float()
     difference = float((logits - expected).abs().max())
     tolerance = max(1e-5, torch.finfo(model.dtype).eps) * float(expected.abs().max())
     if not difference <= tolerance:
         raise UserError(
-            f"{type(model).__name__}: logits differ from unembedding(decoder(ids)) by up to "
-            f"{difference:.3g}, so it does to its logits what paperlib does not know; valid: "
-            "causal LMs such as Llama, Qwen2, Qwen3, Gemma, Cohere or Granite"
+            f"{name}: logits differ from unembedding(decoder(ids)) by up to {difference:.3g}; "
+            f"{VALID}"
         )

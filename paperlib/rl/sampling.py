@@ -17,13 +17,14 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from paperlib.errors import UserError
 from paperlib.rl.cache import BlockLayer, free_bytes, rows_at_once, token_bytes
 from paperlib.rl.layer_logits import LayerTrace
-from paperlib.rl.padding import as_numbers, left_padded, takes_prepared_mask
+from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import in_eval_mode
 
 DROP_FRACTION = 1 / 8  # rows that have ended are dropped once they are this part of the batch
@@ -57,12 +58,8 @@ def sample_groups(
         temperature: 0 takes the likeliest token and records log-probabilities at temperature 1.
         top_p: tokens outside the smallest set with this probability are never taken; 1 is off.
         generator: on the model's device; one number per row and step is drawn from it.
-        eos_token_ids: any of them ends a completion.
-        layer_logits: "normed" or "raw" also records every sampled token's logit at every layer
-            (:mod:`paperlib.rl.layer_logits`), without any further forward pass.
+        layer_logits: "normed" or "raw" also records every sampled token's logit at every layer.
     """
-    if not prompt_ids or not all(prompt_ids):
-        raise UserError("prompt_ids must be prompts of at least one token each; one is empty")
     total = len(prompt_ids) * num_generations
     at_once = rows_at_once(
         total, max(map(len, prompt_ids)) + max_completion_length, token_bytes(model),
@@ -70,48 +67,42 @@ def sample_groups(
     )
     if at_once > num_generations:
         at_once -= at_once % num_generations  # whole groups: each prompt is run once
+    ends = sorted(eos_token_ids)
     numbers: list[Tensor] = []  # of each step, for the rows of all parts
-    completion_ids: list[list[int]] = []
-    logps: list[Tensor] = []
-    truncated, layers = [], []
 
     def uniform(part: slice, step: int) -> Tensor:
         if step == len(numbers):
             numbers.append(torch.rand(total, device=model.device, generator=generator))
         return numbers[step][part]
 
+    out = Samples(prompt_ids, [], [], torch.zeros(0, dtype=torch.bool))
+    layers: list[Tensor] = []
     tracing = LayerTrace(model, layer_logits) if layer_logits else nullcontext()
     with in_eval_mode(model), tracing as trace:
         for start in range(0, total, at_once):
             part = slice(start, min(start + at_once, total))
             group = torch.arange(part.start, part.stop, device=model.device) // num_generations
             first, last = start // num_generations, (part.stop - 1) // num_generations
-            tokens, logp, lengths, ended, traces = _decode(
+            tokens, logps, traces = _decode(
                 model,
                 *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id, trace),
-                max_completion_length, temperature, top_p, partial(uniform, part),
-                eos_token_ids, trace,
+                max_completion_length, temperature, top_p, partial(uniform, part), ends, trace,
             )
-            bad = (~torch.isfinite(logp).all(1)).nonzero()[:, 0].tolist()
-            if bad:
+            if bad := (~torch.isfinite(logps).all(1)).nonzero()[:, 0].tolist():
                 prompt, row = divmod(start + bad[0], num_generations)
                 raise UserError(
                     f"{type(model).__name__} gave NaN or infinite logits while sampling, for "
-                    f"{len(bad)} of {len(logp)} completions (the first is completion {row} of "
-                    f"prompt {prompt}); its weights have diverged or the precision is too low: "
-                    "valid are finite weights (lower learning_rate)"
+                    f"{len(bad)} of {len(logps)} completions (the first is completion {row} of "
+                    f"prompt {prompt}); its weights have diverged (valid: a lower learning_rate) "
+                    "or the precision is too low"
                 )
-            ends = lengths.tolist()
-            completion_ids += [ids[:n] for ids, n in zip(tokens.tolist(), ends, strict=True)]
-            logps += [row[:n].clone() for row, n in zip(logp.cpu(), ends, strict=True)]
-            truncated.append(~ended.cpu())
-            if traces:
-                layers += torch.stack(traces, 1).cpu()
-    return Samples(
-        prompt_ids, completion_ids, logps, torch.cat(truncated),
-        torch.nn.utils.rnn.pad_sequence(layers, batch_first=True, padding_value=float("nan"))
-        if layers else None,
-    )
+            out.completion_ids += [[t for t in row if t >= 0] for row in tokens.tolist()]
+            out.logps += [row[ids >= 0] for row, ids in zip(logps.cpu(), tokens.cpu(), strict=True)]
+            layers += traces
+    out.truncated = torch.tensor([ids[-1] not in ends for ids in out.completion_ids])
+    if layers:
+        out.layer_logits = pad_sequence(layers, batch_first=True, padding_value=float("nan"))
+    return out
 
 
 def _prefill(
@@ -140,67 +131,49 @@ def _prefill(
 def _decode(
     model: PreTrainedModel, cache: Cache, attention_mask: Tensor, logits: Tensor,
     max_completion_length: int, temperature: float, top_p: float,
-    uniform: Callable[[int], Tensor], eos_token_ids: Iterable[int], trace: LayerTrace | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+    uniform: Callable[[int], Tensor], ends: list[int], trace: LayerTrace | None,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
     """One token per step for every row of the batch, until all rows have ended; ``uniform`` gives
     a step's random numbers ``[rows]``.
 
-    Returns ``tokens`` and ``logps`` ``[rows, max_completion_length]``, of which the first
-    ``lengths`` ``[rows]`` of a row count, ``ended`` ``[rows]`` bool: by an end token, and the layer
-    logits ``[rows, layers]`` of each step, if traced.
+    Returns ``tokens`` (-1 after a row's end) and ``logps`` ``[rows, max_completion_length]``, and
+    of each row the layer logits ``[steps, layers]`` on the CPU, if traced.
     """
-    device, rows = logits.device, len(logits)
-    eos = torch.tensor(sorted(eos_token_ids), device=device)
-    tokens = torch.zeros(rows, max_completion_length, dtype=torch.long, device=device)
+    device, (rows, width) = logits.device, attention_mask.shape
+    eos = torch.tensor(ends, device=device)
+    tokens = torch.full((rows, max_completion_length), -1, device=device)
     logps = torch.zeros(rows, max_completion_length, device=device)
-    lengths = torch.full((rows,), max_completion_length, device=device)
-    ended = torch.zeros(rows, dtype=torch.bool, device=device)
     batch = torch.arange(rows, device=device)  # the rows still in the batch
+    running = torch.ones(rows, dtype=torch.bool, device=device)  # of those
     position = attention_mask.sum(1, keepdim=True)  # of the next token, padding not counted
-    width = attention_mask.shape[1]
-    attention_mask = torch.cat(
-        [attention_mask, attention_mask.new_ones(rows, max_completion_length)], dim=1
-    )
-    prepare = _prepared_mask if takes_prepared_mask(model) else lambda mask, dtype: mask
-    mask = prepare(attention_mask, model.dtype)
+    attention_mask = torch.nn.functional.pad(attention_mask, (0, max_completion_length), value=1)
     traces: list[Tensor] = []
 
     for step in range(max_completion_length):
         # a number for every row, also those that have left: see the module's docstring, (4)
         token, logp = _pick(logits, temperature, top_p, uniform(step)[batch])
-        tokens[batch, step], logps[batch, step] = token, logp
+        tokens[batch, step], logps[batch, step] = token.where(running, -1), logp.where(running, 0)
         if trace:
             drawn = trace.logits(token)
             traces.append(drawn.new_full((rows, drawn.shape[1]), float("nan")))
             traces[-1][batch] = drawn
 
-        stops = torch.isin(token, eos) & ~ended[batch]
-        lengths[batch[stops]] = step + 1
-        ended[batch[stops]] = True
-        running = ~ended[batch]
+        running = running & ~torch.isin(token, eos)
         num_running = int(running.sum())
         if num_running == 0 or step + 1 == max_completion_length:
             break
         if len(batch) - num_running >= DROP_FRACTION * len(batch):
             kept = running.nonzero()[:, 0]
             batch, token, position = batch[kept], token[kept], position[kept]
-            attention_mask = attention_mask[kept]
-            mask = prepare(attention_mask, model.dtype)
+            running, attention_mask = running[kept], attention_mask[kept]
             for layer in cache.layers:
                 layer.keep_rows(kept)
 
         logits = model(
-            input_ids=token[:, None],
-            attention_mask=None if mask is None else mask[..., : width + step + 1],
+            input_ids=token[:, None], attention_mask=attention_mask[:, : width + step + 1],
             position_ids=position + step, cache=cache, use_cache=True, logits_to_keep=1,
         ).logits[:, -1]
-    return tokens, logps, lengths, ended, traces
-
-
-def _prepared_mask(attention_mask: Tensor, dtype: torch.dtype) -> Tensor | None:
-    """What SDPA makes of ``[rows, width]`` for one query, made once instead of at every token;
-    None where nothing is padded, as transformers has it."""
-    return None if attention_mask.all() else as_numbers(attention_mask.bool()[:, None, None], dtype)
+    return tokens, logps, list(torch.stack(traces, 1).cpu()) if traces else []
 
 
 def _pick(

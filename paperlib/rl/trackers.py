@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from paperlib.errors import UserError
+from paperlib.errors import UserError, check_choice
 from paperlib.files import read_json, short_hash
 
 TRACKERS = ("tensorboard", "trackio", "wandb")  # each is the name of its package, too
@@ -25,11 +25,7 @@ def check_trackers(report_to: str) -> tuple[str, ...]:
     if names == ("none",):
         return ()
     for name in names:
-        if name not in TRACKERS:
-            raise UserError(
-                f"unknown report_to {name!r}; valid: {', '.join(TRACKERS)}, several with commas "
-                "between, or none"
-            )
+        check_choice("report_to", name, TRACKERS)
         if find_spec(name) is None:
             raise UserError(f"report_to names {name}, which is not installed: pip install {name}")
     return names
@@ -37,18 +33,16 @@ def check_trackers(report_to: str) -> tuple[str, ...]:
 
 def open_tracker(name: str, folder: Path, start: int) -> Any:
     """What has ``log(metrics, step=...)`` and ``finish()``, for a run that has done ``start``
-    steps. It goes on under its old name, made from the run's and from when its folder was made, so
-    that a run that was deleted and trained anew is a new one."""
+    steps. A resumed run goes on under its old name, one that was deleted and trained anew has a
+    new one: the name tells when the folder was made."""
     if name == "tensorboard":
         return _TensorBoard(folder, start)
-    made = short_hash(read_json(folder / "environment.json"))
-    options = {
-        "project": "paperlib", "name": f"{folder.name}-{made}", "resume": "allow",
-        "config": read_json(folder / "config.json"),
-    }
-    if name == "wandb":
-        options |= {"id": options["name"], "dir": str(folder)}
-    return import_module(name).init(**options)
+    title = f"{folder.name}-{short_hash(read_json(folder / 'environment.json'))}"
+    own = {"id": title, "dir": str(folder)} if name == "wandb" else {}
+    config = read_json(folder / "config.json")
+    return import_module(name).init(
+        project="paperlib", name=title, resume="allow", config=config, **own
+    )
 
 
 class _TensorBoard:

@@ -14,6 +14,7 @@ bit-identical to a run that was never interrupted.
 from __future__ import annotations
 
 import copy
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logps import check_head
 from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_complete, write_rollouts
-from paperlib.rl.objective import group_advantages, groups_without_spread, learning_rate_factor
+from paperlib.rl.objective import group_advantages, groups_without_spread
 from paperlib.rl.policy import check_precision, load_policy, resolve_device
 from paperlib.rl.trackers import check_trackers
 from paperlib.rl.update import update
@@ -60,9 +61,7 @@ def train(
     if finished(config, folder):
         return
     if config.engine != "ours":
-        raise UserError(
-            f"engine is {config.engine!r}; such a run is trained by paperlib.rl.trl_engine.train"
-        )
+        raise UserError(f"engine is {config.engine!r}: use paperlib.rl.trl_engine.train")
     trackers = check_trackers(report_to)
     place = resolve_device(device)
     check_precision(config.precision, place)
@@ -79,29 +78,28 @@ def train(
         reference = load_policy(config.model, place)[0].requires_grad_(False)
     stream = make_stream(config, problems, model, tokenizer)
     optimizer = make_optimizer(config, model)
-    start, empty_steps, seconds, row = 0, 0, 0.0, None
+    step, empty_steps, seconds, row = 0, 0, 0.0, None
     if checkpoint:
         state = load_state(checkpoint)
-        start, empty_steps, seconds = state["step"], state["empty_steps"], state["seconds"]
+        step, empty_steps, seconds = state["step"], state["empty_steps"], state["seconds"]
         row = state.get("metrics")  # a kill may come before they are in metrics.jsonl
         optimizer.load_state_dict(state["optimizer"])
         stream.drawn = state["drawn"]
         restore_terms(terms, state["terms"])
         restore_rng(state["rng"], place)
+    began = time.time() - seconds
 
-    def save(step: int) -> None:
+    def save() -> None:
         save_checkpoint(folder, step, model, tokenizer, {
             "step": step, "empty_steps": empty_steps, "drawn": stream.drawn,
-            "seconds": seconds + time.time() - began,
+            "seconds": time.time() - began, "metrics": row,
             "optimizer": optimizer.state_dict(), "rng": rng_state(place),
             "terms": {t.name: t.state_dict() for t in terms if hasattr(t, "state_dict")},
-            "metrics": row,
         })
 
-    began, step = time.time(), start
     if config.max_steps == 0 and not checkpoint:
-        save(0)
-    log = RunLog(folder, start, config.max_steps, progress=progress, watch=watch,
+        save()
+    log = RunLog(folder, step, config.max_steps, progress=progress, watch=watch,
                  trackers=trackers, last=row, max_skipped_steps=config.max_skipped_steps)
     try:
         while step < config.max_steps and empty_steps < config.max_empty_steps:
@@ -128,11 +126,11 @@ def train(
             last = step == config.max_steps or empty_steps == config.max_empty_steps
             if last or step % config.save_steps == 0:
                 with timed(clock, "checkpoint"):
-                    save(step)
+                    save()
             log.step({**row, **clock}, batch.trouble if batch else ())
     finally:
         log.close()
-    write_complete(folder, end_reason(config, empty_steps), step, seconds + time.time() - began)
+    write_complete(folder, end_reason(config, empty_steps), step, time.time() - began)
 
 
 def end_reason(config: RunConfig, empty_steps: int) -> str:
@@ -143,10 +141,15 @@ def end_reason(config: RunConfig, empty_steps: int) -> str:
 
 
 def rate_factor(config: RunConfig, step: int) -> float:
-    """On the learning rate in a generation step, counted from 1."""
-    return learning_rate_factor(
-        step - 1, config.max_steps, config.warmup_steps, config.lr_scheduler_type
-    )
+    """On the learning rate in a generation step, from 1, as in transformers' schedules: linear from
+    0 to 1 over ``warmup_steps``, then 1 or (``cosine``) half a cosine to 0 at ``max_steps``."""
+    done, warmup = step - 1, config.warmup_steps
+    if done < warmup:
+        return done / warmup
+    if config.lr_scheduler_type == "constant_with_warmup":
+        return 1.0
+    progress = (done - warmup) / max(1, config.max_steps - warmup)
+    return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
 
 
 def reward_terms(config: RunConfig) -> list[RewardTerm]:
@@ -165,8 +168,7 @@ def restore_terms(terms: list[RewardTerm], states: dict[str, Any]) -> None:
     if held.keys() != states.keys():
         raise UserError(
             f"the checkpoint holds the memory of {', '.join(states) or 'no reward term'}; this run "
-            f"needs that of {', '.join(held) or 'none'}. Delete or move the run's folder to train "
-            "it anew"
+            f"needs that of {', '.join(held) or 'none'}. Delete or move its folder to train it anew"
         )
     for name, term in held.items():
         term.load_state_dict(states[name])
@@ -176,14 +178,12 @@ def advantages_of(
     config: RunConfig, rewards: np.ndarray, accuracy: np.ndarray
 ) -> tuple[torch.Tensor, float]:
     """Group advantages ``[n]`` and the share of groups whose rewards have no spread."""
-    values = torch.as_tensor(rewards)
-    flat = groups_without_spread(values, config.num_generations).double().mean().item()
-    advantages = group_advantages(
-        values, config.num_generations, scale_rewards=config.scale_rewards,
+    values, size = torch.as_tensor(rewards), config.num_generations
+    only_mixed = torch.as_tensor(accuracy) if config.scale_only_mixed_groups else None
+    return group_advantages(
+        values, size, scale_rewards=config.scale_rewards, only_mixed=only_mixed,
         advantage_epsilon=config.advantage_epsilon,
-        only_mixed=torch.as_tensor(accuracy) if config.scale_only_mixed_groups else None,
-    )
-    return advantages, flat
+    ), groups_without_spread(values, size).double().mean().item()
 
 
 def make_optimizer(config: RunConfig, model: Any) -> torch.optim.Optimizer:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -16,12 +15,12 @@ from paperlib.rl.config import RunConfig
 from paperlib.rl.logps import completion_logps, micro_batches
 from paperlib.rl.objective import add_entropy_advantage, policy_loss
 
+MEANS = ("entropy", "kl", "clip_low", "clip_high", "dual_clip")  # over tokens
 
-def autocast(config: RunConfig, device: torch.device) -> contextlib.AbstractContextManager:
+
+def autocast(config: RunConfig, device: torch.device) -> torch.autocast:
     """bf16 autocast if the config asks for it (train() checks that the device can)."""
-    if config.precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
+    return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16")
 
 
 def update(
@@ -30,17 +29,13 @@ def update(
 ) -> dict[str, float]:
     """``mini_batches`` optimiser steps on one batch of rollouts; returns metrics of it.
 
-    A step whose loss or gradient is not finite is left out and counted in ``skipped_updates``, and
+    ``reference`` is the initial model if ``config.beta`` > 0; ``advantages`` are ``[n]``. A step
+    whose loss or gradient is not finite is left out and counted in ``skipped_updates``, and
     ``batch.trouble`` says why.
-
-    Args:
-        reference: the initial model if ``config.beta`` > 0, else None.
-        advantages: ``[n]``, one per rollout.
     """
     n = len(batch.completion_ids)
-    groups = torch.arange(n).split(config.num_generations)  # a mini-batch has whole groups
-    size = -(-len(groups) // config.mini_batches)
-    parts = [torch.cat(groups[i : i + size]).tolist() for i in range(0, len(groups), size)]
+    groups = -(-n // config.num_generations // config.mini_batches)  # a mini-batch has whole ones
+    parts = [rows.tolist() for rows in torch.arange(n).split(groups * config.num_generations)]
     if config.precision == "bf16":
         # Rounding differs between decoding and this forward pass; the ratio must not see that.
         with torch.no_grad():
@@ -52,7 +47,7 @@ def update(
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     totals: Counter[str] = Counter()
-    ratio_max, norms, losses = 0.0, [], []
+    ratios, norms, losses = [], [], []
     for rows in parts:
         loss, stats = _backward(config, model, reference, batch, advantages, rows)
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.max_grad_norm)
@@ -63,7 +58,7 @@ def update(
         else:
             batch.trouble.append(_why_skipped(config, model, batch, advantages, rows))
         optimizer.zero_grad(set_to_none=True)
-        ratio_max = max(ratio_max, stats.pop("ratio_max"))
+        ratios.append(stats.pop("ratio_max"))
         totals.update(stats)
     if config.gradient_checkpointing:
         model.activation_checkpointing_disable()  # it would switch the cache off while sampling
@@ -72,13 +67,9 @@ def update(
     return {
         "loss": sum(losses) / max(len(losses), 1),
         "grad_norm": sum(norms) / max(len(norms), 1),
-        "entropy": totals["entropy"] / tokens,
-        "kl": totals["kl"] / tokens,
+        **{name: totals[name] / tokens for name in MEANS},
         "kl_clamped": totals["kl_clamped"],
-        "clip_low": totals["clipped_low"] / tokens,
-        "clip_high": totals["clipped_high"] / tokens,
-        "dual_clip": totals["dual_clipped"] / tokens,
-        "ratio_max": ratio_max,
+        "ratio_max": max(ratios),
         "updates": len(losses),
         "skipped_updates": len(parts) - len(losses),
     }
@@ -88,8 +79,7 @@ def _why_skipped(
     config: RunConfig, model: Any, batch: Batch, advantages: Tensor, rows: list[int]
 ) -> str:
     """Which rollouts of a mini-batch made loss or gradient not finite, by one more forward pass."""
-    bad = [i for i in rows if not torch.isfinite(advantages[i])]
-    what = "an advantage"
+    bad, what = [i for i in rows if not advantages[i].isfinite()], "an advantage"
     if not bad:
         what = "a log-probability under the policy"
         with torch.no_grad():
@@ -99,9 +89,9 @@ def _why_skipped(
     text = "an update was skipped, its loss or gradient was not finite"
     if not bad:
         return f"{text} although every log-probability is"
-    first = min(bad)
-    return (f"{text}: rollout {first} (problem {batch.rollouts.problem_ids[first]}) has {what} "
-            f"that is not, as {len(bad)} of {len(rows)} have")
+    problem = batch.rollouts.problem_ids[min(bad)]
+    return (f"{text}: rollout {min(bad)} (problem {problem}) has {what} that is not, as "
+            f"{len(bad)} of {len(rows)} have")
 
 
 def _backward(
@@ -110,7 +100,7 @@ def _backward(
     """Gradient of one mini-batch, summed over micro-batches of at most micro_batch_tokens."""
     left_out = batch.rollouts.truncated & config.mask_truncated_completions
     num_tokens = sum(len(batch.completion_ids[i]) for i in rows if not left_out[i])
-    total, sums, ratio_max = 0.0, Counter(), 0.0
+    total, ratio_max, sums = 0.0, 0.0, Counter()
     for part in _cut(config, batch, rows):
         logps, entropy, mask = _forward(config, model, batch, part)
         ref_logps = None
@@ -146,10 +136,6 @@ def _forward(config: RunConfig, model: Any, batch: Batch, rows: list[int]):
         )
 
 
-def _cut(config: RunConfig, batch: Batch, rows: Sequence[int]) -> list[list[int]]:
+def _cut(config: RunConfig, batch: Batch, rows: Iterable[int]) -> list[list[int]]:
     """Micro-batches of ``rows``."""
-    parts = micro_batches(
-        [batch.prompt_ids[i] for i in rows], [batch.completion_ids[i] for i in rows],
-        config.micro_batch_tokens,
-    )
-    return [[rows[i] for i in part] for part in parts]
+    return micro_batches(batch.prompt_ids, batch.completion_ids, config.micro_batch_tokens, rows)
