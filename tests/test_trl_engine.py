@@ -130,7 +130,7 @@ def test_recipes_of_an_engine():
         recipe("meds", "GRPO w/ Entropy Adv", "tiny", 0, engine="trl")
     with pytest.raises(UserError, match="unknown engine 'verl'"):
         recipe("meds", "Base", "tiny", 0, engine="verl")
-    with pytest.raises(UserError, match="is trained by paperlib.rl.trl_engine"):
+    with pytest.raises(UserError, match="use paperlib.rl.trl_engine.train"):
         train_ours(theirs, Path("nowhere"))
 
 
