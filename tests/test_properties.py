@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections import OrderedDict, deque
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rollout_batches import rollouts
 
+from paperlib.errors import UserError
 from paperlib.evaluation.passk import pass_at_k
 from paperlib.experiments.recipes import METHODS, recipe
 from paperlib.files import short_hash
@@ -308,3 +309,13 @@ def test_a_config_has_one_name_in_every_process():
     ).stdout.split()
     ours = [recipe(p, m, "tiny", 3).name for p in METHODS for m in METHODS[p]]
     assert names == ours and len(set(ours)) == len(ours)
+
+
+def test_a_term_whose_setting_has_no_name_is_refused():
+    @dataclass(frozen=True)
+    class Scored:
+        score: object = len
+
+    config = recipe("meds", "DAPO", "tiny", 0)
+    with pytest.raises(UserError, match="Scored.*has a setting that is no number, text"):
+        _ = replace(config, terms=(Scored(),)).name

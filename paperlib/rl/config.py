@@ -156,7 +156,13 @@ def term_to_dict(term: Any) -> dict[str, Any]:
             f"reward term {term!r} is not a dataclass instance; its fields are its settings, and "
             "the run's name is made from them"
         )
-    return {"term": type(term).__name__, **_values(term)}
+    try:
+        return as_json({"term": type(term).__name__, **_values(term)})
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"reward term {term!r} has a setting that is no number, text, list or dict of them "
+            f"({error}), and the run's name is made from its settings"
+        ) from error
 
 
 def _values(settings: Any) -> dict[str, Any]:
