@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from itertools import accumulate
 
 TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
 _SIGNS = dict(zip("–×·÷∞≤≥≠°∪∅±∈∨⟨⟩√πℝ\u2009\u202f\xa0¢", (
     r"- \times~ \cdot~ \div~ \infty~ \le~ \ge~ \ne~ ^\circ~ \cup~ \emptyset~ \pm~ \in~ \lor~ ( ) "
     r"\sqrt~ \pi~ \mathbb{R} \, \, \, \text{cent}").split(), strict=True))  # fmt: skip
+_SIGNS = {sign: latex.replace("~", " ") for sign, latex in _SIGNS.items()}
 _SIGNS |= {"<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
 _COMMANDS = {
     "lt": "<", "gt": ">", "lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")",
@@ -81,13 +83,14 @@ _CLOCK = re.compile(r"0?(\d{1,2}:\d\d)(?:([ap])\.?m\.?)?", re.IGNORECASE)
 _TRIGONOMETRY = re.compile(r"\\(?:arc)?(?:sin|cos|tan|cot|sec|csc)")
 
 
+@lru_cache(10_000)  # a group shares its gold, and many of its answers are alike
 def clean(text: str) -> str:
     """``text`` without mathematics' dress, each thing in one spelling."""
     text = text.strip().rstrip(".")
     while text[:1] == "{" and r"\choose" not in text and depths(text).index(0) == len(text) - 1:
         text = text[1:-1].strip()
     for sign, latex in _SIGNS.items():
-        text = text.replace(sign, latex.replace("~", " "))
+        text = text.replace(sign, latex)
     text = re.sub("[½⅓¼¾⅔⅕-⅞]", r" \g<0> ", re.sub("[⁰¹²³⁴-⁹⁻]+", r"^{\g<0>}", text))
     text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("⁄", "/")
     for pattern, new in _REWRITES:
