@@ -2,8 +2,6 @@
 options; heavy libraries are imported in it, so that help costs nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What computed a result: commit, versions, machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """Files that are either whole or not there, and JSON lines that survive a kill."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Text of others in Markdown that shows exactly that text."""
 
-from __future__ import annotations
-
 import re
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#|$~])")

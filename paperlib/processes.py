@@ -7,8 +7,6 @@
    itself: :func:`end_with_parent` for notebooks, a pipe for the jobs of a grid.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

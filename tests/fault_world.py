@@ -5,8 +5,6 @@ The processes are forked from one that has imported everything, so that a test p
 alone. They are real processes and die by SIGKILL.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

@@ -13,8 +13,6 @@ and is written after each part. The runs keep checkpoints, so that the same comm
 folder goes on where a cut left off.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

@@ -6,8 +6,6 @@ Writes parity.json, and shows it. Not run on a GPU yet; with ``--device cpu`` it
 anywhere.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

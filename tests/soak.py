@@ -7,8 +7,6 @@ good as 0, so that all steps do the same work whatever would have been learnt. E
 if something has grown between the first fifth after the warm-up and the last fifth.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

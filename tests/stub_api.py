@@ -1,7 +1,5 @@
 """The Messages API as far as the annotation uses it, on loopback, driven by a script."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Which answers are equal: every kind of spelling, number and collection, with its near misses."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path

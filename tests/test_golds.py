@@ -1,8 +1,6 @@
 """The grader against the gold answers of the real test sets: each right against its own box, and
 wrong against the next different one."""
 
-from __future__ import annotations
-
 import pytest
 
 from paperlib.tasks.data import load_problems

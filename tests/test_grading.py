@@ -1,7 +1,5 @@
 """Which text is graded, in which mode, and that a verdict is the same wherever it is asked for."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

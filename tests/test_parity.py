@@ -1,7 +1,5 @@
 """One objective, two engines: losses, gradients, and whole runs in the tiny world."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -41,7 +41,11 @@ pandas.DataFrame = type("DataFrame", (dict,), {"to_parquet": lambda rows, path: 
 torch = sys.modules["torch"] = types.ModuleType("torch")
 torch.get_num_threads = lambda: 1
 torch.set_num_threads = lambda threads: None
-torch.device = lambda name: types.SimpleNamespace(type=name, __str__=lambda self: name)
+class device:
+    def __init__(self, name): self.type = name
+    def __str__(self): return self.type
+torch.device = device
+pandas.Series = torch.Tensor = object
 """
 COMMANDS = ("sbatch", "srun", "sacct", "scancel", "scontrol")
 

@@ -1,7 +1,5 @@
 """The guards around symbolic mathematics: hostile answers cost little and break nothing."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from contextlib import nullcontext

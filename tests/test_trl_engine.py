@@ -1,7 +1,5 @@
 """The TRL engine: settings, TRL's own methods, dynamic sampling, resuming."""
 
-from __future__ import annotations
-
 import inspect
 import shutil
 from dataclasses import fields, replace

@@ -1,8 +1,6 @@
 """What the tests of the TRL engine share: a fixed batch, and completions that do not depend on
 TRL's sampler. As a program it is one process of the test with two."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """Our sampler as an lm-eval model. Importing lm_eval takes seconds: only harness.evaluate does."""
 
-from __future__ import annotations
-
 import time
 from contextlib import redirect_stderr
 from typing import Any, TextIO

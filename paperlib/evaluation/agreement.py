@@ -10,8 +10,6 @@ Pairs are formed within a prompt, for clusters are: no two prompts share one. La
 no meaning, and renumbering changes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

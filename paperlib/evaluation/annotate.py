@@ -11,8 +11,6 @@ A process may be killed at any point: what was answered is on disk, and a batch 
 again by the next call. An item without a valid answer is missing, with the reason.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -71,7 +69,7 @@ class Annotator:
     max_cost_usd: float = 1.0  # nothing is asked if the estimate is above it
     offline: bool = False  # never a request, no key needed; what is not in the cache is missing
     # None: a new one with the key in ANTHROPIC_API_KEY
-    client: anthropic.Anthropic | None = field(default=None, repr=False)
+    client: "anthropic.Anthropic | None" = field(default=None, repr=False)
     prices: tuple[float, float] | None = None  # as in PRICES, for another model
     batch_from: int = 50  # from this number of requests on, they are sent as batches
 

@@ -1,7 +1,5 @@
 """Asking Claude, and what it answered: each answer on disk as it comes, no reply taken on trust."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -86,7 +84,7 @@ class Cache:
         write_json_atomic(self._batches, batches)
 
 
-def open_client(client: anthropic.Anthropic | None = None) -> anthropic.Anthropic:
+def open_client(client: "anthropic.Anthropic | None" = None) -> "anthropic.Anthropic":
     """``client``, or a new one with the key of the environment; what cannot be a key (blank, with
     a space or line break in it) is refused."""
     import anthropic
@@ -109,7 +107,7 @@ class Api:
     reasons of items that stay unanswered, by key."""
 
     task: Task
-    client: anthropic.Anthropic
+    client: "anthropic.Anthropic"
     cache: Cache
 
     def ask(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:

@@ -1,8 +1,6 @@
 """The three questions that an LLM is asked about rollouts: their words, from annotate_prompts.toml,
 around the texts, and the form of the answers."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tomllib

@@ -9,8 +9,6 @@ and is up to half a window late. Nothing looks ahead: a warning during training 
 the verdict afterwards (diagnose_run) are one computation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -12,8 +12,6 @@ A group is all rollouts of a prompt at a step. Dynamic sampling drops groups tha
 all wrong, and they are not stored: training rollouts speak of mixed groups alone.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 

@@ -7,8 +7,6 @@ answers; :func:`summarise` turns the counts into pass@k. The tasks are the YAML 
 ``simple_evaluate``, the wrapper around what we call, would seed the caller's global generators too.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import random

@@ -10,8 +10,6 @@ The tasks run on any model and backend, without our sampler::
 and the traps that lm-eval leaves open, are in the header of ``tasks/_task.yaml``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """pass@k, averaged per problem, and how sure it is: problems within a run, seeds between runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 

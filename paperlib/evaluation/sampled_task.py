@@ -1,7 +1,5 @@
 """The class of our lm-eval tasks, which ``tasks/_task.yaml`` names; it imports lm_eval."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from lm_eval.api.instance import Instance

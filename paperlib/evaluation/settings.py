@@ -1,7 +1,5 @@
 """EvalSettings: everything that decides what an evaluation measures."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

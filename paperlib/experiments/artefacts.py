@@ -4,8 +4,6 @@ The artefact ``table2-meds`` is made by ``notebooks/meds/table2.ipynb``; ``table
 both papers, ``all`` names everything. A notebook that fails does not stop the others.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The evaluation tasks of the profiles ``laptop`` and ``paper``: headings and data behind them."""
 
-from __future__ import annotations
-
 # lm-eval task -> heading of its column, and the data set behind it
 BENCHMARKS = {
     "paperlib_gsm8k": ("GSM8K", "gsm8k-test"),

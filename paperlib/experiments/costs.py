@@ -4,8 +4,6 @@ Tokens are upper bounds: prompts x G x the longest length. With N parameters a t
 operations in a forward pass and 6 N with gradient; time is these at an assumed utilisation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
@@ -35,7 +33,7 @@ class Cost:
     seconds: float = 0.0  # on CARD
     disk: int = 0
 
-    def __add__(self, other: Cost) -> Cost:
+    def __add__(self, other: "Cost") -> "Cost":
         return Cost(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 

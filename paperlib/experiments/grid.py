@@ -8,8 +8,6 @@ a result. What is complete costs a look at the disk. A job is a process of its o
 (:mod:`paperlib.experiments.jobs`), here or in a cluster (:mod:`paperlib.experiments.slurm`).
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -4,8 +4,6 @@
 accelerate where it is several. Its crash or its kill (out of memory, say) costs this job alone.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -7,8 +7,6 @@
 - The result appears under its name, whole, when every cell ran; a failed copy lies beside it.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Mapping

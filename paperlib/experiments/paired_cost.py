@@ -4,8 +4,6 @@ CPU time of this process (``time.process_time``), not the clock on the wall: ano
 the machine then slows both sides of a pair alike, or neither.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A notebook's parameters: what its tagged cell declares, and values checked against it."""
 
-from __future__ import annotations
-
 import ast
 import json
 from typing import Any

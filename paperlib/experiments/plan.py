@@ -3,8 +3,6 @@
 Looks only: nothing is downloaded, nothing is run.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 All of it is ours, and the same for every method of a paper.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

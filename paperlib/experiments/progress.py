@@ -1,7 +1,5 @@
 """Progress of a grid: a bar for people, or lines on the terminal of whoever runs the notebook."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -46,7 +44,7 @@ class Progress:
         self.done += 1
         self._bar.update()
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> "Progress":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,8 +6,6 @@ sizes, and what is counted in steps or tokens. Reward terms, loss, clips, KL and
 change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -6,8 +6,6 @@
 With the run's own settings the outcome equals what the run logged.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

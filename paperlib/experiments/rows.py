@@ -1,7 +1,5 @@
 """The runs and evaluations behind the papers' tables: what notebooks make, and ``plan`` counts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How large the models of the profiles are: what costs and layer choices are computed from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -10,8 +10,6 @@ again and goes on from its run's newest checkpoint. When the process that waits 
 before they do, by Ctrl-C or by a kill, they are cancelled.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

@@ -6,8 +6,6 @@ The folder's layout is described in paperlib/rl/train.py, which writes it. Every
 except ``evaluations/``. Nothing here ever deletes a run.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys
@@ -43,7 +41,7 @@ class Store:
     def __init__(self, root: Path | str = "runs") -> None:
         self.root = Path(root)
 
-    def run(self, config: RunConfig) -> Run:
+    def run(self, config: RunConfig) -> "Run":
         """The run of a config, whether it exists yet or not."""
         return Run(config, self.root / config.profile / config.name)
 
@@ -87,7 +85,7 @@ class Run:
         """See :func:`folder_status`."""
         return folder_status(self.folder, self.config)
 
-    def ensure(self, **train_kwargs: Any) -> Run:
+    def ensure(self, **train_kwargs: Any) -> "Run":
         """Train the run, resume it, or return at once if it is complete. While another process
         works on it, wait, then read what it made.
 

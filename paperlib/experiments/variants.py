@@ -3,8 +3,6 @@
 What a row is compared with differs from it in what its name says, and in nothing else.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

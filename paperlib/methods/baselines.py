@@ -21,8 +21,6 @@ section (or box), sections may run over lines and hold no further tag, and the t
 ``XmlCount`` punishes is what follows the closing tag.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -189,7 +187,7 @@ class CosineLength:
             raise UserError(f"max_length is {self.max_length}; it must be at least 1")
 
     @classmethod
-    def released(cls) -> CosineLength:
+    def released(cls) -> "CosineLength":
         """Released code: characters, 200 of them, not clamped; string equality."""
         return cls(200, unit="characters", clamp=False, rule="string")
 

@@ -9,8 +9,6 @@ That is why :func:`paperlib.methods.meds.cluster` can set near-identical points 
 ``allow_single_cluster`` would not do, for it joins different mistakes.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist

@@ -6,8 +6,6 @@ would drift. That costs nothing for all-MiniLM-L6-v2 and 2 ms a text for the tin
 where no run is exact to the bit anyway, texts are batched.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.util
@@ -42,7 +40,7 @@ class TextEncoder:
         self.truncated_texts = 0  # distinct texts longer than the model's max_seq_length tokens
         self._cache: OrderedDict[str, torch.Tensor] = OrderedDict()
 
-    def __deepcopy__(self, memo: dict) -> TextEncoder:
+    def __deepcopy__(self, memo: dict) -> "TextEncoder":
         return self  # weights and cache are shared by design; no state of a run lives here
 
     @functools.cached_property

@@ -4,8 +4,6 @@ Both levels are rings: the i-th new query takes row i mod N, the j-th response o
 j mod L. Memory use follows the number of responses (4 d bytes each) and not N x L.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -18,8 +18,6 @@ The published numbers come from released code that differs from these words: :cl
 field for each difference.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from dataclasses import dataclass
@@ -93,12 +91,12 @@ class Meds:
             raise UserError(f"near_identical is {self.near_identical}; it must be >= 0 or None")
 
     @classmethod
-    def paper(cls, **settings: Any) -> Meds:
+    def paper(cls, **settings: Any) -> "Meds":
         """The defaults, with ``settings``."""
         return cls(**settings)
 
     @classmethod
-    def released(cls, **settings: Any) -> Meds:
+    def released(cls, **settings: Any) -> "Meds":
         """The released code, with ``settings``."""
         code = {
             "logit": "raw", "position": "box", "diff_layers": "all", "near_identical": None,

@@ -22,8 +22,6 @@ episodic memories say about it; nothing else changes.
 a setting (:mod:`paperlib.methods.memory_r_settings`); both readings run through these equations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -5,8 +5,6 @@ what these choices make of a batch of rollouts.
 "ours"; ``MemoryR.released()`` is the authors' GSM8K code.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -73,12 +71,12 @@ class MemoryR:
             raise UserError(f"epsilon is {self.epsilon}; it must be above 0, or None for none")
 
     @classmethod
-    def paper(cls, **changes: Any) -> MemoryR:
+    def paper(cls, **changes: Any) -> "MemoryR":
         """The defaults, with ``changes``."""
         return cls(**changes)
 
     @classmethod
-    def released(cls, method: str = "Memory-R+", **changes: Any) -> MemoryR:
+    def released(cls, method: str = "Memory-R+", **changes: Any) -> "MemoryR":
         """The released GSM8K code. ``method`` matters to L alone, which is 1,000 for Memory-R."""
         check_choice("method", method, ("Memory-R", "Memory-R+"))
         settings: dict[str, Any] = {

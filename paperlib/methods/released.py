@@ -13,8 +13,6 @@ They differ from the plain readings in :mod:`paperlib.methods.baselines` in four
 Pure functions; GSM8K tags only. Source: released code of arXiv 2504.02273.
 """
 
-from __future__ import annotations
-
 import re
 
 from paperlib.tasks.grading import strict_answer

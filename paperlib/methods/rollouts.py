@@ -1,7 +1,5 @@
 """The one thing every reward term sees: a batch of graded rollouts."""
 
-from __future__ import annotations
-
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass

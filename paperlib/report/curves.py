@@ -4,8 +4,6 @@ Figures are pure functions of a frame of curves: one row a step, with columns ``
 ``step`` and the metrics of paperlib/rl/logs.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pandas as pd

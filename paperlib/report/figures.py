@@ -4,8 +4,6 @@ The same figure gives the same bytes: no dates, no versions in the files. So git
 figure only where the result changed.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import matplotlib

@@ -1,7 +1,5 @@
 """What each artefact says about its paper; all of it on one page, figures/<profile>/index.md."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Which cells of a column are bold or underlined: the papers' rules as pure functions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

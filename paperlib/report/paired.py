@@ -1,7 +1,5 @@
 """Runs against each other: what each is worth, differences paired by seed, counts of collapses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

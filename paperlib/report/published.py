@@ -5,8 +5,6 @@ and Figs. 5, 7. They were measured on the papers' models; a table of them stands
 beside ours as if the two could be compared.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import partial

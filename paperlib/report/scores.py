@@ -1,7 +1,5 @@
 """Stored evaluations as numbers: which checkpoint counts, which problems a column is scored on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

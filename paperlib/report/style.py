@@ -4,8 +4,6 @@ The palette is Paul Tol's "muted" scheme, made to be told apart with any colour 
 that share a panel also differ in their dashes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables of scores from the run store, both Table 1s, and what happened in their runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pandas as pd

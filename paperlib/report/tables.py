@@ -1,7 +1,5 @@
 """Tables of cells over seeds, and how they are written: Markdown, LaTeX and tidy CSV."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable
@@ -40,7 +38,7 @@ class Cell:
             raise UserError(f"a table cell holds {bad[0]}; values are finite, or None if missing")
 
     @classmethod
-    def from_seeds(cls, values: Iterable[float | None]) -> Cell:
+    def from_seeds(cls, values: Iterable[float | None]) -> "Cell":
         """From one entry per promised seed, None for a seed without a result."""
         entries = list(values)
         return cls(tuple(v for v in entries if v is not None) or None, expected=len(entries))

@@ -1,7 +1,5 @@
 """Texts of others, such as what a model wrote, that tables show as they are and not as markup."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from html import escape
 

@@ -1,7 +1,5 @@
 """Paper against ours: paired differences over seeds with intervals, and what they allow to say."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

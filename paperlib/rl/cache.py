@@ -1,7 +1,5 @@
 """Keys and values while sampling: a cache that grows in blocks, and how many rows of it fit."""
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -7,8 +7,6 @@ Every checkpoint keeps its weights for evaluation; only the newest two keep ``st
 there is one to fall back on if the newest is damaged.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

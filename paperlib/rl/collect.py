@@ -1,7 +1,5 @@
 """Prompts in, one step's graded groups out: data order, sampling, DAPO's dynamic sampling."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Sequence

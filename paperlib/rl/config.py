@@ -1,7 +1,5 @@
 """RunConfig: everything that decides what a training run computes, in the field's names."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -88,7 +86,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, valid in CHOICES.items():
             check_choice(name, getattr(self, name), valid)
-        for name in (item.name for item in fields(self) if item.type == "int"):
+        for name in (item.name for item in fields(self) if item.type is int):
             value, least = getattr(self, name), LEAST.get(name, 1)
             if value < least:
                 raise UserError(f"{name} is {value}; it must be at least {least}")

@@ -6,8 +6,6 @@ The files are the checkpoint's own, checked against its digests; the card says w
 a model or a user wrote is escaped in it, and folders of this machine are named by their last part.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -5,8 +5,6 @@ hidden state that predicts the next token, and once the token is drawn its logit
 (norm(h_l) * W[token]).sum(): one row of the unembedding, never the vocabulary.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from functools import partial
 from typing import Any
@@ -42,7 +40,7 @@ class LayerTrace:
         self._hidden: dict[int, Tensor] = {}  # of each layer [rows, hidden]
         self.columns: Tensor | None = None  # [rows] positions to keep; None: the last one
 
-    def __enter__(self) -> LayerTrace:
+    def __enter__(self) -> "LayerTrace":
         self._hooks = [
             layer.register_forward_hook(partial(self._keep, index))
             for index, layer in enumerate(self._layers)

@@ -1,7 +1,5 @@
 """Log-probabilities of sampled completions with gradient: the forward pass of training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -3,8 +3,6 @@
 ``paperlib/rl/README.md`` explains every metric.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

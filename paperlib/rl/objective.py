@@ -7,8 +7,6 @@ Shapes: ``n`` completions of one generation batch, groups of ``num_generations``
 other; ``B`` completions of one micro-batch; ``T`` tokens of its widest completion.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

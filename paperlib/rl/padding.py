@@ -1,7 +1,5 @@
 """Token rows of different length as one batch."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -4,8 +4,6 @@ Any decoder that transformers loads is a policy if it keeps keys and values of t
 Llama, Qwen2, Qwen3, Falcon3, SmolLM2, Mistral, Gemma, Cohere, Granite, Phi and their like.
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -8,8 +8,6 @@ end nor on how many are sampled at once (:func:`rows_at_once`), rounding aside: 
 own number at every step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass

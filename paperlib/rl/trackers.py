@@ -6,8 +6,6 @@ its own environment variables (TRACKIO_SPACE_ID, ...) say otherwise; wandb sends
 (WANDB_MODE=offline: not yet). Nothing is sent unless one of the two is named.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path

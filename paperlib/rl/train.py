@@ -11,8 +11,6 @@ Started again on the same folder, it goes on from the newest checkpoint; on the 
 bit-identical to a run that was never interrupted.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import random

@@ -1,7 +1,5 @@
 """Which rows of a generation batch are trained on, and how they are dealt out to processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

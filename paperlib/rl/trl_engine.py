@@ -17,8 +17,6 @@ approximation which tables name; log-ratios are not clamped to +-20; no ``ratio_
 ``dual_clip`` or ``kl_clamped`` in the metrics. The entropy advantage is refused (RunConfig).
 """
 
-from __future__ import annotations
-
 import os
 import time
 import warnings

@@ -4,8 +4,6 @@ Where TRL makes a forward pass over all rollouts before the rewards (several upd
 batch), hooks read them there. Otherwise one more pass is made over wrong rollouts alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

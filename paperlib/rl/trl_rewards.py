@@ -16,8 +16,6 @@ What a stock trainer costs against our own loop:
 4. One process only: each of several would remember its own rollouts alone.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace

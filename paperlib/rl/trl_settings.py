@@ -4,8 +4,6 @@ TRL's defaults move between releases, so none is relied on. TRL counts batch siz
 and everything else in updates, of which a generation batch has ``mini_batches``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

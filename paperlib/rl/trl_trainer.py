@@ -4,8 +4,6 @@ Each overridden method says what it changes; a test holds their signatures, and 
 TRL calls them, against the version that is installed.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 from pathlib import Path
@@ -42,7 +40,7 @@ class StepCallback(TrainerCallback):
     """What our loop does around a generation step, of which TRL knows the updates only: set the
     learning rate, write the metrics, end a run that has nothing to learn from."""
 
-    def __init__(self, trainer: TermsTrainer) -> None:
+    def __init__(self, trainer: "TermsTrainer") -> None:
         self.trainer = trainer
 
     def on_step_begin(self, args, state, control, optimizer, **kwargs):

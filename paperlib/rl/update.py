@@ -1,7 +1,5 @@
 """The update: one pass over a generation batch, in mini-batches, each cut into micro-batches."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

@@ -14,8 +14,6 @@ Everything else is mathematics, and asked of :mod:`paperlib.tasks.symbolic`. Equ
 transitive (15 % equals 15 and 0.15) nor symmetric: never use it to merge or cluster answers.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

@@ -10,8 +10,6 @@ is said once per process, on standard error; duplicates and overlap with test se
 ``notebooks/beyond/data.ipynb``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

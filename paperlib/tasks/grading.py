@@ -17,8 +17,6 @@ before a closing mark whose opening stands in the prompt. Of the rest, by mode:
 When two answers are equal is told in :mod:`paperlib.tasks.answers`. No answer equals an empty gold.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

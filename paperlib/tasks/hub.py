@@ -1,7 +1,5 @@
 """Data sets of the hub: their rows, and whether they can be had without loading them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 Text in, text out; no mathematics and no evaluation of any kind.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What a question and its gold answer are, wherever they come from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -5,8 +5,6 @@ at the template's default, on): MEDS mentions no switch and counts Qwen3-8B amon
 explicit reasoning processes" (Sec. 4.1); its printed template ends with the assistant's bare turn.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from functools import lru_cache

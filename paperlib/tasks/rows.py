@@ -1,7 +1,5 @@
 """How a row of a file or of the hub becomes a problem, and which problems can be asked."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import json

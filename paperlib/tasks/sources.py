@@ -5,8 +5,6 @@ Files have the fields ``question`` and ``answer``, most also ``level`` and ``sub
 repositories have fields of their own, named there.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass

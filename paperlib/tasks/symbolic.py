@@ -6,8 +6,6 @@ the kernel ends one that takes more than :data:`CPU_SECONDS` of processor time (
 also used up by what else runs). Any thread may ask; no signal or timer of the caller's is touched.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ What follows a number and is neither here nor, if the question is given, what th
 belongs to the answer: ``5 million`` is not 5, nor is ``5xy``, ``5 or more`` or ``36 pi``.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from functools import lru_cache

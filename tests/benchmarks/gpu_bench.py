@@ -9,8 +9,6 @@ Each part is written when it is measured, so that a cut leaves what came before.
 THIS WAS NOT RUN ON A GPU YET. On the CPU a tiny shape of it is tested (tests/test_benchmarks.py).
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

@@ -5,8 +5,6 @@ others with that in mind. ``PAPERLIB_GRADING_PAIRS`` names a JSON list of other 
 completion, right). LightEval is measured where it can be imported.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """How the cost of a step grows with what it is made of."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

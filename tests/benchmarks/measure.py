@@ -3,8 +3,6 @@
 CPU time of this process, one torch thread: another program on the machine slows both sides alike.
 """
 
-from __future__ import annotations
-
 import gc
 import statistics
 import sys

@@ -1,7 +1,5 @@
 """Memory-R+ rewards against the released algorithm, and how often a text is encoded."""
 
-from __future__ import annotations
-
 from collections import deque
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sampling groups against transformers' ``generate`` on repeated prompts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Start-up times, and the whole tiny Table 1 of both papers from an empty store."""
 
-from __future__ import annotations
-
 import shutil
 import statistics
 import subprocess

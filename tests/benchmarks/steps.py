@@ -1,7 +1,5 @@
 """A training step against TRL's, against the bare model calls in it, and MEDS against DAPO."""
 
-from __future__ import annotations
-
 import copy
 import tempfile
 import time

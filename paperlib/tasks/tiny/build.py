@@ -4,8 +4,6 @@ Deterministic for a given CPU type and torch version (fixed seeds, processes and
 result is shipped in ``assets/``; this recipe shows where it comes from and rebuilds it.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import tempfile

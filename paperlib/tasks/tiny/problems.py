@@ -1,7 +1,5 @@
 """Word problems over small integers; the level is the number of operations, 1 to 4."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from functools import cache

@@ -4,8 +4,6 @@ The base model learns from these, so it makes these errors; each thing that is c
 favourite habit, so a prompt's wrong rollouts tend to repeat one error, which is what MEDS is about.
 """
 
-from __future__ import annotations
-
 import random
 import re
 
