@@ -202,7 +202,7 @@ def eval_settings(
     samples = 1 if greedy else of_test if split == "test" else of_validation
     task = {
         "smoke": "tiny_smoke", "tiny": f"tiny_{split}", "laptop": f"paperlib_laptop_{split}",
-        "paper": TASKS[paper, split],
+        "paper": TASKS[paper][split],
     }[profile]  # fmt: skip
     real = profile in ("laptop", "paper")
     length = config.max_completion_length
