@@ -13,7 +13,7 @@ from typing import Any
 from paperlib.errors import check_choice
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.benchmarks import TASKS
-from paperlib.experiments.profiles import CHANGES, scale_down
+from paperlib.experiments.profiles import scale_down
 from paperlib.methods import baselines as b
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
@@ -89,10 +89,9 @@ def recipe(
         seed, preset = 0, "paper"  # the same model whatever is asked for
     of_paper = model if profile == "paper" else MAIN_MODEL[paper]
     config = (_memory_r if paper == "memory_r" else _meds)(method, preset, of_paper)
-    config = replace(config, profile=profile, seed=seed)
     if profile != "paper":
-        config = scale_down(config, {**CHANGES[profile][paper], "model": model})
-    return replace(config, engine=engine) if config.max_steps else config
+        config = scale_down(config, profile, model)
+    return replace(config, seed=seed, engine=engine if config.max_steps else "ours")
 
 
 def _memory_r(method: str, preset: str, model: str) -> RunConfig:

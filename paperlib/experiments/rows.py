@@ -33,21 +33,14 @@ def table1_evaluations(paper: str, profile: str, model: str | None = None) -> li
     return splits
 
 
-def small_data_runs(
-    methods: Sequence[str], profile: str, preset: str, seeds: Sequence[int], store: Store
-) -> Runs:
-    """The runs of some of variants.SMALL_DATA, one per seed."""
-    return {
-        method: [store.run(variants.small_data(method, profile, s, preset)) for s in seeds]
-        for method in methods
-    }
-
-
 def k_runs(profile: str, preset: str, seeds: Sequence[int], store: Store) -> Runs:
     """The rows of Memory-R+'s Table 2; in ``paper`` the authors' released policy is one more."""
     # smoke has 8 training questions, all of which every K from 8 on reads: two K are enough
     ks = (1, 20) if profile == "smoke" else variants.K_VALUES
-    runs = small_data_runs([f"Memory-R+ K={k}" for k in ks], profile, preset, seeds, store)
+    runs = {
+        row: [store.run(variants.small_data(row, profile, seed, preset)) for seed in seeds]
+        for row in (f"Memory-R+ K={k}" for k in ks)
+    }
     if profile == "paper":
         runs[variants.AUTHORS] = [store.run(variants.authors_policy())]
     return runs

@@ -26,11 +26,6 @@ FEATURES: dict[str, dict[str, Any]] = {
     "14-diff": {"diff": True}, "28": {"last_n": "all"}, "14": {},
 }  # fmt: skip
 
-HEAD_TO_HEAD = (
-    "R1", "Cosine", "Memory-R", "Memory-R+", "R1 + MEDS penalty",
-    "GRPO", "GRPO w/ Entropy Adv", "DAPO", "MEDS", "DAPO + Memory-R+ terms",
-)  # fmt: skip
-
 
 def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
     """Memory-R+ on little data (AI-MO in the paper, Sec. 4.2 and Table 4, right column).
@@ -104,7 +99,6 @@ def feature_variant(name: str, profile: str, seed: int, preset: str = "paper") -
 
 def feature_settings(name: str, base: RunConfig) -> Meds:
     """The settings of a row of MEDS, Table 2, for replay: those of ``base`` but for its name."""
-    check_choice("feature", name, FEATURES)
     changes = dict(FEATURES[name])
     if "last_n" in changes:
         changes["last_n"] = SIZES[base.model].layers
@@ -117,31 +111,3 @@ def cluster_term(config: RunConfig) -> ClusterPenalty:
         if isinstance(term, ClusterPenalty):
             return term
     raise UserError(f"{config.name} has no cluster penalty; take a MEDS run")
-
-
-def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
-    """One of :data:`HEAD_TO_HEAD`: both papers' methods on one model, one prompt, one data order.
-
-    The first five share the optimiser and objective of Memory-R+'s Table 1, the other five those
-    of MEDS's; all answer in tags. Within a family rows differ in what their names say; between
-    the families clips, KL, length of the schedule and rewards differ too.
-    """
-    check_choice("method", method, HEAD_TO_HEAD)
-    if profile == "paper":
-        raise UserError(
-            "profile 'paper' has no model, data or prompt that both papers use; valid for methods "
-            "side by side: smoke, tiny, laptop"
-        )
-
-    def of(paper: str, row: str) -> RunConfig:
-        return recipe(paper, row, profile, seed)
-
-    more: Any = ()
-    if method == "R1 + MEDS penalty":
-        base, more = of("memory_r", "R1"), [cluster_term(of("meds", "MEDS"))]
-    elif method == "DAPO + Memory-R+ terms":
-        base, terms = of("meds", "DAPO"), of("memory_r", "Memory-R+").terms
-        more = [term for term in terms if isinstance(term, Exploit | Explore)]
-    else:
-        base = of("memory_r" if method in HEAD_TO_HEAD[:4] else "meds", method)
-    return replace(base, method=method, prompt="tags", terms=(*base.terms, *more))
