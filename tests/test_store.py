@@ -16,7 +16,7 @@ from paperlib.evaluation.collapse import CollapseWatch
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run, Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic, written_together
-from paperlib.rl.config import RunConfig
+from paperlib.rl.config import RunConfig, finished
 
 SETTINGS = EvalSettings("tiny_test", 4, 1.0, 1.0, 20, 0, "tags", 8)
 
@@ -41,6 +41,7 @@ def fake_train(
     report_to: str = "tensorboard",
 ):
     """Steps of nothing, one checkpoint every other step; resumes like the real one."""
+    finished(config, folder)  # refuses a folder of another config
     write_json_atomic(folder / "config.json", config.to_dict())
     done = len(read_jsonl(folder / "metrics.jsonl"))
     (folder / "rollouts").mkdir(exist_ok=True)
@@ -61,8 +62,8 @@ def trained(monkeypatch) -> list[str]:
     calls = []
 
     def train(config, folder, **kwargs):
-        calls.append(config.name)
         fake_train(config, folder, **kwargs)
+        calls.append(config.name)
 
     import paperlib.rl.train as module
 
