@@ -1,4 +1,4 @@
-"""The evaluation tasks of the profiles ``laptop`` and ``paper``, and the data behind all tasks."""
+"""The evaluation tasks of the profiles, and the data behind them."""
 
 import re
 import tomllib
@@ -7,7 +7,7 @@ from pathlib import Path
 from paperlib.evaluation import lm_tasks
 
 _TEXT = Path(__file__).with_suffix(".toml").read_text("utf-8")
-TASKS = tomllib.loads(_TEXT)  # paper -> split -> task
+TASKS = tomllib.loads(_TEXT)  # profile -> paper -> split -> task, samples
 BENCHMARKS: dict[str, str] = TASKS.pop("headings")  # task -> heading of its column
 
 

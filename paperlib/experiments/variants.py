@@ -8,7 +8,7 @@ from typing import Any
 
 from paperlib.errors import UserError, check_choice
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.experiments.recipes import eval_settings, recipe
+from paperlib.experiments.recipes import SETTINGS, eval_settings, recipe
 from paperlib.experiments.sizes import SIZES
 from paperlib.methods.baselines import Correctness, CosineLength, ReasoningSteps, XmlCount
 from paperlib.methods.meds import ClusterPenalty, Meds
@@ -28,29 +28,13 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
-    """Memory-R+ on little data (AI-MO in the paper, Sec. 4.2 and Table 4, right column).
-
-    ``method`` is one of :data:`SMALL_DATA`. Rewards: correctness, XML and reasoning steps, no
-    integer reward. ``tiny`` and ``laptop`` see half of their training problems twice as often.
-    """
+    """Memory-R+ on little data (AI-MO in the paper), ``method`` one of :data:`SMALL_DATA`. Rewards:
+    correctness, XML and reasoning steps, no integer reward."""
     check_choice("method", method, SMALL_DATA)
     base = recipe("memory_r", method.split(" ")[0], profile, seed, preset)
-    prompt = _small_data_prompt(profile)
-    tag = "think" if prompt == "think" else "reasoning"
+    changes = {"method": method, **SETTINGS[profile]["memory_r_small_data"]}
+    tag = "think" if changes.get("prompt") == "think" else "reasoning"
     terms: list[Any] = [Correctness(), XmlCount(tag=tag), ReasoningSteps()]
-    dataset = {
-        "paper": "numinamath-tir:0-2000",  # "2,000 at random"; the draw is ours
-        "laptop": "gsm8k-train:0-48", "tiny": "tiny-small", "smoke": "tiny-smoke",
-    }[profile]  # fmt: skip
-    changes: dict[str, Any] = {"method": method, "dataset": dataset, "prompt": prompt}
-    if profile == "paper":
-        changes |= {
-            "prompts_per_step": 64,  # Table 4: batch 4 x accumulation 16
-            "max_steps": 125,  # Table 4: 4 epochs, of 2,000 problems
-            "max_prompt_length": 512, "max_completion_length": 300,  # Table 4
-            "warmup_steps": 12,  # Table 4: warm-up ratio 0.1
-            "save_steps": 25,  # not stated; ours
-        }
     length = changes.get("max_completion_length", base.max_completion_length)
     for term in base.terms:
         if isinstance(term, CosineLength):
@@ -58,14 +42,10 @@ def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> R
         elif isinstance(term, Exploit | Explore):
             k = int(method.split("=")[1])
             # N = |D|: 2,000 in the paper, the subset's size in tiny
-            settings = replace(term.settings, k=k, max_queries=problem_count(dataset))
+            queries = problem_count(changes["dataset"])
+            settings = replace(term.settings, k=k, max_queries=queries)
             terms.append(replace(term, settings=settings))
     return replace(base, terms=tuple(terms), **changes)
-
-
-def _small_data_prompt(profile: str) -> str:
-    """The paper's prompt asks for <think>; the tiny model knows <reasoning> only."""
-    return "think" if profile in ("laptop", "paper") else "tags"
 
 
 def small_data_settings(profile: str, split: str) -> EvalSettings:
@@ -74,7 +54,7 @@ def small_data_settings(profile: str, split: str) -> EvalSettings:
     settings = eval_settings("memory_r", profile, split)
     if profile == "paper" and split == "validation":
         settings = replace(settings, task="paperlib_numinamath_validation")
-    return replace(settings, prompt=_small_data_prompt(profile))
+    return replace(settings, prompt=small_data("R1", profile, 0).prompt)
 
 
 AUTHORS = "Authors' weights, K=20"
