@@ -75,29 +75,6 @@ def test_memory_by_hand(monkeypatch):
     assert costs.memory_bytes(base, [test], 1e15) == (4 * 7_615_616_512, cache)
 
 
-# vocabulary, width, feed-forward, layers, heads, key and value heads, head size; tied head; biases
-SHAPES = {
-    "HuggingFaceTB/SmolLM2-135M-Instruct": ((49152, 576, 1536, 30, 9, 3, 64), True, ""),
-    QWEN: ((151936, 896, 4864, 24, 14, 2, 64), True, "qkv"),
-    "tiiuae/Falcon3-1B-Instruct": ((131072, 2048, 8192, 18, 8, 4, 256), False, ""),
-    "meta-llama/Llama-3.2-1B-Instruct": ((128256, 2048, 8192, 16, 32, 8, 64), True, ""),
-    "Qwen/Qwen3-1.7B": ((151936, 2048, 6144, 28, 16, 8, 128), True, "qk norm"),
-    "Qwen/Qwen3-8B": ((151936, 4096, 12288, 36, 32, 8, 128), False, "qk norm"),
-    "Qwen/Qwen2.5-Math-7B": ((152064, 3584, 18944, 28, 28, 4, 128), False, "qkv"),
-}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_sizes_are_counted_from_the_architecture(name):
-    (vocabulary, width, inner, layers, heads, kv_heads, head), tied, extra = SHAPES[name]
-    attention = 2 * width * heads * head + 2 * width * kv_heads * head
-    attention += {"": 0, "qkv": (heads + 2 * kv_heads) * head, "qk norm": 2 * head}[extra]
-    layer = attention + 3 * width * inner + 2 * width
-    size = SIZES[name]
-    assert size.parameters == vocabulary * width * (1 if tied else 2) + layers * layer + width
-    assert size.cache_bytes == 2 * layers * kv_heads * head * 4
-
-
 def test_the_tiny_models_size_is_its_files():
     from safetensors.numpy import load_file
 
@@ -113,9 +90,8 @@ def test_a_plan_names_grid_presets_data_and_bounds(tmp_path, complete_machine):
     lines, text, lacks = plan_of(tmp_path, "table1-memory-r", seeds=(0, 1, 2))
     assert lacks == [] and text.endswith("Nothing is missing here.")
     # 3 seeds of 467 x 256 rollouts; GPU hours and disk follow
-    assert ["memory_r", "Falcon3-1B-Instruct", "Memory-R", "3", "0", "71.7", "163.5", "315.5"] in [
-        line[:8] for line in lines
-    ]
+    falcon = ["memory_r", "Falcon3-1B-Instruct", "Memory-R", "3", "0", "71.7", "163.5", "315.5"]
+    assert falcon in [line[:8] for line in lines]
     assert ["total", "39", "0"] in [line[:3] for line in lines]  # 3 models x (Base + 4 x 3 seeds)
     assert "gsm8k-train (7,473)" in text and "aime24 (30)" in text
     _, meds, _ = plan_of(tmp_path, "table1-meds", preset="released")
@@ -209,23 +185,21 @@ def test_reproduce_waits_for_a_clean_plan(tmp_path, monkeypatch, capsys, complet
     assert "seeds 0, 1, runs in" in out and "smollm2-gguf" in out
     assert main(["plan", "table99"]) == main([*arguments, "--seeds", "a"]) == 2
 
-    def reproduce(notebooks, parameters, *, parallel):
-        started.append(parameters["PROFILE"])
-        return []
+    def reproduce(profile, *more):
+        fixed = {"RUNS": str(tmp_path), "FIGURES": str(tmp_path), "PROFILE": profile}
+        given = [word for pair in fixed.items() for word in ("-p", *pair)]
+        return main(["reproduce", "table1", *given, *more])
 
-    monkeypatch.setattr(artefacts_module, "reproduce", reproduce)
+    monkeypatch.setattr(artefacts_module, "reproduce",
+                        lambda _, given, parallel: started.append(given["PROFILE"]) or [])
     monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
     assert main(arguments) == 3
     assert "Missing here (3):" in capsys.readouterr().out  # training, validation, test
-    common = ["reproduce", "table1", "-p", "RUNS", str(tmp_path), "-p", "FIGURES", str(tmp_path)]
-    assert main([*common, "-p", "PROFILE", "paper"]) == 3
+    assert reproduce("paper") == reproduce("laptop", "-p", "SEEDS", "0") == 3
     said = capsys.readouterr()
     assert "- gsm8k-train: not here" in said.out and "FORCE=1" in said.err and not started
-    assert main([*common, "-p", "PROFILE", "laptop", "-p", "SEEDS", "0"]) == 3
-    assert main([*common, "--force", "-p", "PROFILE", "paper"]) == 0
-    for profile in ("tiny", "smoke"):  # never checked: all they need is shipped
-        assert main([*common, "-p", "PROFILE", profile]) == 0
+    # forced, or never checked since all they need is shipped
+    assert reproduce("paper", "--force") == reproduce("tiny") == reproduce("smoke") == 0
     monkeypatch.setattr(plan, "missing", lambda name: [])
-    assert main([*common, "-p", "PROFILE", "paper", "-p", "MODELS", QWEN]) == 2  # none of MEDS's
-    assert main([*common, "-p", "PROFILE", "paper"]) == 0
-    assert started == ["paper", "tiny", "smoke", "paper"]
+    assert reproduce("paper", "-p", "MODELS", QWEN) == 2  # none of MEDS's
+    assert reproduce("paper") == 0 and started == ["paper", "tiny", "smoke", "paper"]

@@ -88,17 +88,14 @@ def test_a_laptop_run_is_trained_validated_and_tested_on_different_problems():
         assert recipe(paper, "Base", "laptop", 0).dataset == "gsm8k-train:0-96"
 
 
-def test_in_proportion():
-    for preset, profile, warmup, window in (
-        ("paper", "tiny", 50 * 48 / 467, 100 * 48 / 467), ("paper", "laptop", 50 * 48 / 467, None),
-        ("released", "tiny", 500 * 128 / 7473, 100),  # distinct queries; samples are not steps
-    ):
-        settings = recipe("memory_r", "Memory-R+", profile, 0, preset).terms[-1].settings
-        assert settings.explore_warmup == round(warmup)
-        assert window is None or settings.window == round(window)
-        encoder = "tiny" if profile == "tiny" else "sentence-transformers/all-MiniLM-L6-v2"
-        queries = {"paper": {"tiny": 128, "laptop": 96}, "released": {"tiny": 171}}[preset][profile]
-        assert (settings.max_queries, settings.encoder) == (queries, encoder)
+def test_what_is_counted_in_steps_or_problems_follows_in_proportion():
+    paper = recipe("memory_r", "Memory-R+", "tiny", 0).terms[-1].settings
+    assert (paper.explore_warmup, paper.window, paper.max_queries, paper.encoder) == (
+        round(50 * 48 / 467), round(100 * 48 / 467), 128, "tiny"
+    )  # fmt: skip
+    # warm-up in distinct queries; a window of samples, which are not steps
+    released = recipe("memory_r", "Memory-R+", "tiny", 0, "released").terms[-1].settings
+    assert (released.explore_warmup, released.window) == (round(500 * 128 / 7473), 100)
 
 
 # --- the papers' numbers ----------------------------------------------------------------------
@@ -169,7 +166,7 @@ def test_schedules_count_generation_steps():
 
 def test_evaluations_of_the_papers():
     memory_r, meds = (eval_settings(name, "paper", "test") for name in METHODS)
-    assert memory_r.task == "paperlib_gsm8k+paperlib_math500+paperlib_aime24"
+    assert task_data(memory_r.task) == ("gsm8k-test", "math500", "aime24")
     assert (memory_r.grading, memory_r.temperature, memory_r.prompt) == ("extractive", 1.0, "tags")
     assert eval_settings("memory_r", "paper", "test", model=LLAMA).prompt == "tags"  # 0-shot
     assert task_data(meds.task) == ("aime24", "amc23", "math500", "minerva", "olympiadbench")
@@ -179,7 +176,6 @@ def test_evaluations_of_the_papers():
         assert of_model.max_completion_length == config.max_completion_length
     small = variants.small_data_settings("paper", "validation")
     assert (small.task, small.prompt) == ("paperlib_numinamath_validation", "think")
-    assert variants.small_data_settings("paper", "test").task == memory_r.task
     assert variants.small_data_settings("tiny", "test") == eval_settings("memory_r", "tiny", "test")
 
 
@@ -216,45 +212,38 @@ def test_feature_variants_of_table_2():
     meds = recipe("meds", "MEDS", "tiny", 1)
     assert variants.feature_variant("14", "tiny", 1) == meds
     assert variants.feature_variant("DAPO", "tiny", 1) == recipe("meds", "DAPO", "tiny", 1)
-    expected = {
+    for name, values in {
         "Single cluster": ("single", None, False), "28-diff": ("hdbscan", 8, True),
         "14-diff": ("hdbscan", None, True), "28": ("hdbscan", 8, False),
-    }  # fmt: skip
-    for name, values in expected.items():
+    }.items():  # fmt: skip
         config = variants.feature_variant(name, "tiny", 1)
         assert differences(meds, config) == {"method", "terms"}
-        s = variants.cluster_term(config).settings
-        assert (s.method, s.last_n, s.diff) == values
-    paper = variants.cluster_term(variants.feature_variant("28", "paper", 1)).settings
-    assert paper.last_n == 28
+        settings = variants.cluster_term(config).settings
+        assert (settings.method, settings.last_n, settings.diff) == values
+    with pytest.raises(UserError, match="has no cluster penalty; take a MEDS run"):
+        variants.cluster_term(R1)
 
 
 # --- what can be asked for --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("call", "says"),
-    [
-        (lambda: recipe("med", "DAPO", "tiny", 0), "unknown paper 'med'; valid: memory_r, meds"),
-        (lambda: recipe("meds", "R1", "tiny", 0),
-         "unknown method of meds 'R1'; valid: Base, GRPO, DAPO"),
-        (lambda: recipe("meds", "DAPO", "huge", 0),
-         "unknown profile 'huge'; valid: smoke, tiny, laptop"),
-        (lambda: recipe("meds", "DAPO", "tiny", 0, "relased"),
-         "unknown preset 'relased'; valid: paper"),
-        (lambda: recipe("meds", "DAPO", "laptop", 0, "paper", "tiny"),
-         "unknown model of meds in profile laptop 'tiny'; valid: HuggingFaceTB/SmolLM2-135M"),
-        (lambda: models("memory_r", "paper", "tiny"),
-         "unknown model of memory_r in profile paper 'tiny'; valid: Qwen/Qwen2.5-0.5B"),
-        (lambda: variants.small_data("x", "tiny", 0), "unknown method 'x'; valid: R1, Cosine"),
-        (lambda: variants.feature_variant("x", "tiny", 0), "unknown row of Table 2 'x'; valid: D"),
-        (lambda: variants.cluster_term(R1), "has no cluster penalty; take a MEDS run"),
-    ],
-)  # fmt: skip
-def test_unknown_names(call, says):
+@pytest.mark.parametrize(("call", "arguments", "says"), [
+    (recipe, ("med", "DAPO", "tiny", 0), "paper 'med'; valid: memory_r, meds"),
+    (recipe, ("meds", "R1", "tiny", 0), "method of meds 'R1'; valid: Base, GRPO, DAPO"),
+    (recipe, ("meds", "DAPO", "huge", 0), "profile 'huge'; valid: smoke, tiny, laptop"),
+    (recipe, ("meds", "DAPO", "tiny", 0, "relased"), "preset 'relased'; valid: paper"),
+    (recipe, ("meds", "DAPO", "laptop", 0, "paper", "tiny"),
+     "model of meds in profile laptop 'tiny'; valid: HuggingFaceTB/SmolLM2-135M"),
+    (models, ("memory_r", "paper", "tiny"),
+     "model of memory_r in profile paper 'tiny'; valid: Qwen/Qwen2.5-0.5B"),
+    (eval_settings, ("meds", "tiny", "train"), "split 'train'; valid: test, validation"),
+    (variants.small_data, ("x", "tiny", 0), "method 'x'; valid: R1, Cosine"),
+    (variants.feature_variant, ("x", "tiny", 0), "row of Table 2 'x'; valid: DAPO, Single"),
+])  # fmt: skip
+def test_unknown_names(call, arguments, says):
     with pytest.raises(UserError) as error:
-        call()
-    assert says in str(error.value)
+        call(*arguments)
+    assert f"unknown {says}" in str(error.value)
 
 
 def test_models_of_a_profile():
