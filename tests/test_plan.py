@@ -122,6 +122,9 @@ def test_which_runs_are_counted(tmp_path, complete_machine):
     _, figures, _ = plan_of(tmp_path, "fig2-memory-r", "tables3to5-memory-r", profile="tiny")
     assert "Memory-R+ K=20" in figures and "Cosine" not in figures
     assert "Falcon" not in plan_of(tmp_path, "fig3-memory-r")[1]
+    names = ["table1-meds", "fig3-meds"]  # Table 1 of the engine, Base among it; the figure of ours
+    of_trl, _ = plan.make_plan(names, "tiny", "paper", (0,), Store(tmp_path), engine="trl")
+    assert ["total", str(4 + 4)] in [line.split()[:2] for line in of_trl.splitlines()]
 
 
 def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):

@@ -45,9 +45,9 @@ def make_plan(
         for table, readers in READERS.items():
             paper = table.removeprefix("table1-").replace("-", "_")
             main = [MAIN_MODEL[paper]] if paper in MAIN_MODEL and profile == "paper" else None
-            of_table = chosen if name == table else main
+            of_table = (chosen, engine) if name == table else (main, "ours")
             if name in (table, *readers):
-                for job in _jobs(table, profile, preset, seeds, store, of_table, engine):
+                for job in _jobs(table, profile, preset, seeds, store, *of_table):
                     wanted.setdefault(job.run.folder, job)
     jobs, what = list(wanted.values()), f"Plan of {', '.join(names)}: "
     if not jobs:
