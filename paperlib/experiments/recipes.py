@@ -99,7 +99,7 @@ def recipe(
 
 
 def _memory_r(method: str, preset: str, model: str) -> RunConfig:
-    settings = SETTINGS["paper"]["memory_r"]
+    settings = {**SETTINGS["paper"]["memory_r"], **SETTINGS["of_model"].get(model, {})}
     length = settings["max_completion_length"]
     if preset == "paper":
         correctness, cosine, memory = b.Correctness(), b.CosineLength(length), MemoryR.paper()
@@ -116,28 +116,24 @@ def _memory_r(method: str, preset: str, model: str) -> RunConfig:
         "Memory-R": (*rewards, Exploit(memory)),  # eq. 4
         "Memory-R+": (*rewards, Exploit(memory), Explore(memory)),  # eqs. 4 and 5
     }[method]
-    of_model = SETTINGS["paper"]["memory_r_llama"] if model == LLAMA else {}
-    config = RunConfig(
-        paper="memory_r", method=method, profile="paper", seed=0, preset=preset, model=model,
-        terms=rewards, **{**settings, **of_model},
+    r1 = RunConfig(
+        paper="memory_r", method="R1", profile="paper", seed=0, preset=preset, model=model,
+        terms=rewards, **settings,
     )
-    return replace(config, terms=terms, max_steps=config.max_steps if terms else 0)
+    return replace(r1, method=method, terms=terms, max_steps=r1.max_steps if terms else 0)
 
 
 def _meds(method: str, preset: str, model: str) -> RunConfig:
     of_paper = SETTINGS["paper"]
-    settings = {**of_paper["meds"], **(of_paper["meds_math_7b"] if model == MATH_7B else {})}
+    settings = {**of_paper["meds"], **SETTINGS["of_model"].get(model, {})}
     length = settings["max_completion_length"]
     dapo = RunConfig(
         paper="meds", method="DAPO", profile="paper", seed=0, preset=preset, model=model,
         terms=(b.Correctness(), b.Overlong(max_length=length, buffer=512)),  # buffer: released code
         dual_clip=10.0 if preset == "released" else None, **settings,  # released code
     )
-    grpo = replace(
-        dapo, method="GRPO", terms=(b.Correctness(),), dual_clip=None, **of_paper["meds_grpo"]
-    )
-    if preset == "released":
-        grpo = replace(grpo, **of_paper["meds_grpo_released"])
+    changes = {**of_paper["grpo"], **(of_paper["grpo_released"] if preset == "released" else {})}
+    grpo = replace(dapo, method="GRPO", terms=(b.Correctness(),), dual_clip=None, **changes)
     # "alpha 0.1, beta 0.2" but for Qwen3-8B; "the last 14 layers" for all models (Sec. 4.1)
     alpha, beta = (0.02, 0.04) if model == QWEN3_8B else (0.1, 0.2)
     meds = (Meds.paper if preset == "paper" else Meds.released)(alpha=alpha, beta=beta, last_n=14)
