@@ -193,6 +193,8 @@ def test_json_is_whole_or_not_there(tmp_path):
         write_json_atomic(path, {"a": object()})
     assert read_json(path) == {"a": [1, "é"]}
     assert [p.name for p in path.parent.iterdir()] == ["a.json"]
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_jsonl_ignores_only_a_torn_last_line(tmp_path):
@@ -208,6 +210,7 @@ def test_jsonl_ignores_only_a_torn_last_line(tmp_path):
 def test_environment_record_is_json_and_knows_no_foreign_commit(tmp_path):
     record = json.loads(json.dumps(environment_record()))
     assert record["versions"]["torch"] and record["machine"]["device"] == "cpu"
+    assert git_state(tmp_path) == {"commit": None, "dirty": None}
     # a folder inside somebody's repository is not that repository
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / "site-packages").mkdir()
