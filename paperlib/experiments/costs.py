@@ -5,12 +5,13 @@ operations in a forward pass and 6 N with gradient; time is these at an assumed 
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.benchmarks import task_data
+from paperlib.experiments.jobs import Job
+from paperlib.experiments.recipes import LAUNCH
 from paperlib.experiments.sizes import SIZES
-from paperlib.experiments.store import Run
 from paperlib.rl.cache import rows_at_once
 from paperlib.rl.config import RunConfig
 from paperlib.rl.trl_settings import oversampling
@@ -25,41 +26,32 @@ STATES = 3  # optimiser states on disk: the two that rl.checkpoint keeps, and th
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run or several: tokens at most, floating-point operations, bytes on disk."""
+    """Tokens at most, seconds on CARD, bytes on disk."""
 
     sampled: int = 0  # in training; our engine: one generation batch a step
     trained: int = 0  # prompts included
     evaluated: int = 0
-    seconds: float = 0.0  # on CARD
+    seconds: float = 0.0
     disk: int = 0
 
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
-
-def evaluation_tokens(settings: EvalSettings) -> int:
-    """Tokens to sample for one checkpoint, at most."""
-    problems = sum(map(problem_count, task_data(settings.task)))
-    return problems * settings.samples * settings.max_completion_length
-
-
-def run_cost(run: Run, evaluations: Sequence[EvalSettings], checkpoints: str) -> Cost:
-    """What is left to do of a run: all of it, or of a complete one the evaluations it lacks."""
-    config = run.config
+def cost(job: Job) -> Cost:
+    """What is left to do: all of it, or of a complete run the evaluations that it lacks."""
+    config = job.run.config
     parameters = SIZES[config.model].parameters
-    if run.status() == "complete":
-        steps = [step for step, _ in run.checkpoints()][-1 if checkpoints == "last" else 0 :]
-        left = [e for s in steps for e in evaluations if not run.evaluation_path(s, e).exists()]
+    if job.run.status() == "complete":
+        left = [e for step in job.steps() for e in job.evaluations
+                if not job.run.evaluation_path(step, e).exists()]  # fmt: skip
         evaluated = sum(map(evaluation_tokens, left))
         seconds = 2 * parameters * evaluated / (CARD_FLOPS * SAMPLING)
         return Cost(evaluated=evaluated, seconds=seconds, disk=TEXT_BYTES * evaluated)
-    # of the base model one, else one every save_steps and one at the end
+    # checkpoints: of the base model one, else one every save_steps and one at the end
     count = -(-config.max_steps // config.save_steps) or 1
     rows = config.max_steps * config.prompts_per_step * config.num_generations
     draws = oversampling(config) if config.engine == "trl" else 1
     sampled = draws * rows * config.max_completion_length
     trained = rows * (config.max_prompt_length + config.max_completion_length)
-    evaluated = sum(map(evaluation_tokens, evaluations)) * (count if checkpoints == "all" else 1)
+    evaluated = sum(map(evaluation_tokens, job.evaluations)) * (count if job.which == "all" else 1)
     # passes without gradient: old log-probabilities, reference, recomputed activations
     extra = (config.precision == "bf16") + (config.beta > 0) + config.gradient_checkpointing
     seconds = (
@@ -72,17 +64,24 @@ def run_cost(run: Run, evaluations: Sequence[EvalSettings], checkpoints: str) ->
     return Cost(sampled, trained, evaluated, seconds, disk)
 
 
+def evaluation_tokens(settings: EvalSettings) -> int:
+    """Tokens to sample for one checkpoint, at most."""
+    problems = sum(map(problem_count, task_data(settings.task)))
+    return problems * settings.samples * settings.max_completion_length
+
+
 def memory_bytes(
     config: RunConfig, evaluations: Sequence[EvalSettings], room: float
 ) -> tuple[int, int]:
-    """GPU memory in bytes: (float32 weights, gradients, Adam, reference: 16 or 20 a parameter;
+    """Memory of a GPU in bytes: (float32 weights, gradients, Adam, reference: 16 or 20 a parameter;
     keys and values of the rows that a card with ``room`` samples at once, one at least).
     Activations come on top."""
-    size = SIZES[config.model]
-    weights = (16 if config.max_steps else 4) + (4 if config.beta and config.max_steps else 0)
-    weights *= size.parameters
+    size, trains = SIZES[config.model], config.max_steps > 0
+    weights = ((16 if trains else 4) + (4 if trains and config.beta else 0)) * size.parameters
+    if config.engine == "trl":  # vLLM keeps to its own share
+        return weights // LAUNCH[config.paper][2], 0
     sampled = [(e.batch_prompts * e.samples, e.max_completion_length) for e in evaluations]
-    if config.max_steps:
+    if trains:
         rows = config.prompts_per_step * config.num_generations
         sampled.append((rows, config.max_completion_length))
     tokens = []

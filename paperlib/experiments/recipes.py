@@ -1,4 +1,4 @@
-"""Which settings each method of each paper is run with; every number with its source.
+"""Which settings each method of each paper is run with; recipes.toml has the numbers' sources.
 
 ``recipe(paper, method, profile, seed, preset, model)`` starts from the paper's own settings and
 lets the profile change what a profile may change: model, data, learning rate, batch and sequence
@@ -6,19 +6,23 @@ sizes, and what is counted in steps or tokens. Reward terms, loss, clips, KL and
 change.
 """
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from paperlib.errors import check_choice
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.benchmarks import TASKS
-from paperlib.experiments.profiles import CHANGES, scale_down
 from paperlib.methods import baselines as b
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
 from paperlib.rl.config import ENGINES, RunConfig
+from paperlib.tasks.data import problem_count
 
+_TEXT = Path(__file__).with_suffix(".toml").read_text("utf-8")
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(_TEXT)
 METHODS: dict[str, tuple[str, ...]] = {
     "memory_r": ("Base", "R1", "Cosine", "Memory-R", "Memory-R+"),
     "meds": ("Base", "GRPO", "DAPO", "GRPO w/ Entropy Adv", "MEDS"),
@@ -89,15 +93,14 @@ def recipe(
         seed, preset = 0, "paper"  # the same model whatever is asked for
     of_paper = model if profile == "paper" else MAIN_MODEL[paper]
     config = (_memory_r if paper == "memory_r" else _meds)(method, preset, of_paper)
-    config = replace(config, profile=profile, seed=seed)
     if profile != "paper":
-        config = scale_down(config, {**CHANGES[profile][paper], "model": model})
-    return replace(config, engine=engine) if config.max_steps else config
+        config = _scaled_down(config, profile, model)
+    return replace(config, seed=seed, engine=engine if config.max_steps else "ours")
 
 
 def _memory_r(method: str, preset: str, model: str) -> RunConfig:
-    """Memory-R+ on GSM8K (arXiv 2504.02273, Table 4 and Sec. 4.1)."""
-    length = 200  # Table 4: "max completion length 200"
+    settings = {**SETTINGS["paper"]["memory_r"], **SETTINGS["of_model"].get(model, {})}
+    length = settings["max_completion_length"]
     if preset == "paper":
         correctness, cosine, memory = b.Correctness(), b.CosineLength(length), MemoryR.paper()
     else:
@@ -113,60 +116,24 @@ def _memory_r(method: str, preset: str, model: str) -> RunConfig:
         "Memory-R": (*rewards, Exploit(memory)),  # eq. 4
         "Memory-R+": (*rewards, Exploit(memory), Explore(memory)),  # eqs. 4 and 5
     }[method]
-    return RunConfig(
-        paper="memory_r", method=method, profile="paper", seed=0, preset=preset, terms=terms,
-        model=model, dataset="gsm8k-train",
-        # "one in-context example per training sample" for Llama-3.2-1B; its tests are 0-shot
-        prompt="tags-oneshot" if model == LLAMA else "tags",
-        prompts_per_step=16,  # Table 4: batch 2 x accumulation 8, in prompts; Falcon3 1 x 16 (code)
-        max_steps=467 if terms else 0,  # Table 4: 1 epoch, of 7,473 problems
-        num_generations=16,  # Table 4
-        # Table 4: 256. With the example some of Llama's prompts are longer; our loop leaves such
-        # problems out, where TRL 0.14 cuts off a prompt's head, so they get room (ours).
-        max_prompt_length=384 if model == LLAMA else 256,
-        max_completion_length=length,  # Table 4
-        temperature=0.9,  # not stated; the default of TRL 0.14, which the released code pins
-        loss_type="grpo", epsilon=0.2, epsilon_high=0.2,  # not stated; TRL 0.14
-        beta=0.04,  # not stated; TRL 0.14
-        advantage_epsilon=1e-4,  # not stated; TRL 0.14
-        mini_batches=1,  # not stated; TRL 0.14 makes one update per generation batch
-        learning_rate=5e-6, lr_scheduler_type="cosine",  # Table 4
-        warmup_steps=47,  # Table 4: warm-up ratio 0.1
-        adam_beta1=0.9, adam_beta2=0.99, weight_decay=0.1, max_grad_norm=0.1,  # Table 4
-        precision="bf16",  # Table 4
-        save_steps=100,  # released code
+    r1 = RunConfig(
+        paper="memory_r", method="R1", profile="paper", seed=0, preset=preset, model=model,
+        terms=rewards, **settings,
     )
+    return replace(r1, method=method, terms=terms, max_steps=r1.max_steps if terms else 0)
 
 
 def _meds(method: str, preset: str, model: str) -> RunConfig:
-    """MEDS and its baselines (arXiv 2604.11297, Sec. 4.1)."""
-    length = 3072 if model == MATH_7B else 7168  # Qwen3
+    of_paper = SETTINGS["paper"]
+    settings = {**of_paper["meds"], **SETTINGS["of_model"].get(model, {})}
+    length = settings["max_completion_length"]
     dapo = RunConfig(
-        paper="meds", method="DAPO", profile="paper", seed=0, preset=preset,
+        paper="meds", method="DAPO", profile="paper", seed=0, preset=preset, model=model,
         terms=(b.Correctness(), b.Overlong(max_length=length, buffer=512)),  # buffer: released code
-        # "DAPO-Math-17K and levels 3 to 5 of MATH"; 256 of them are our validation problems
-        model=model, dataset="dapo-math-17k+math-3to5:256-", prompt="boxed",
-        prompts_per_step=512, num_generations=16,  # "512 prompts x 16 rollouts"
-        max_prompt_length=1024, max_completion_length=length,
-        max_steps=100,  # Sec. 4.3 looks at steps up to about 100
-        temperature=1.0, top_p=1.0,
-        dynamic_sampling=True, max_generation_batches=10,  # bound: released code
-        loss_type="dapo", epsilon=0.2, epsilon_high=0.28, beta=0.0,
-        dual_clip=10.0 if preset == "released" else None,  # released code
-        advantage_epsilon=1e-6,  # not stated; verl's
-        mini_batches=32,  # mini-batch of 16 prompts
-        learning_rate=1e-6, lr_scheduler_type="constant_with_warmup", warmup_steps=10,
-        weight_decay=0.1, max_grad_norm=1.0,
-        precision="bf16", gradient_checkpointing=True, micro_batch_tokens=16384,  # ours
-        save_steps=25,  # not stated; ours
+        dual_clip=10.0 if preset == "released" else None, **settings,  # released code
     )
-    grpo = replace(
-        dapo, method="GRPO", terms=(b.Correctness(),), dynamic_sampling=False, loss_type="grpo",
-        epsilon_high=0.2, beta=1e-3, dual_clip=None,
-    )
-    if preset == "released":  # released code: mini-batch 32, other decay, no warm-up, 7,168 tokens
-        grpo = replace(grpo, mini_batches=16, weight_decay=0.01, warmup_steps=0,
-                       max_completion_length=7168)
+    changes = {**of_paper["grpo"], **(of_paper["grpo_released"] if preset == "released" else {})}
+    grpo = replace(dapo, method="GRPO", terms=(b.Correctness(),), dual_clip=None, **changes)
     # "alpha 0.1, beta 0.2" but for Qwen3-8B; "the last 14 layers" for all models (Sec. 4.1)
     alpha, beta = (0.02, 0.04) if model == QWEN3_8B else (0.1, 0.2)
     meds = (Meds.paper if preset == "paper" else Meds.released)(alpha=alpha, beta=beta, last_n=14)
@@ -182,30 +149,63 @@ def _meds(method: str, preset: str, model: str) -> RunConfig:
     }[method]
 
 
+def _scaled_down(config: RunConfig, profile: str, model: str) -> RunConfig:
+    """What a profile changes; what is counted in steps or tokens follows in proportion."""
+    of_profile = SETTINGS[profile]
+    changes = {**of_profile["both"], **of_profile.get(config.paper, {}), "model": model}
+    if config.max_steps:
+        warmup = config.warmup_steps * changes["max_steps"] / config.max_steps
+        changes["warmup_steps"] = round(warmup)
+    else:
+        changes["max_steps"] = 0
+    terms = tuple(_rescale(term, config, changes) for term in config.terms)
+    return replace(config, **{**changes, "profile": profile, "terms": terms})
+
+
+def _rescale(term: Any, config: RunConfig, changes: dict[str, Any]) -> Any:
+    """A reward term under a profile: what it counts in tokens, steps or problems follows in
+    proportion; what it counts in characters or samples stays, and so does all else."""
+
+    def scaled(value: int, new: int, old: int) -> int:
+        return max(1, round(value * new / old))
+
+    new, old = changes["max_completion_length"], config.max_completion_length
+    if isinstance(term, b.Overlong):
+        return replace(term, max_length=new, buffer=scaled(term.buffer, new, old))
+    if isinstance(term, b.CosineLength) and term.unit == "tokens":
+        return replace(term, max_length=new)
+    if isinstance(term, ClusterPenalty):
+        return replace(term, settings=replace(term.settings, last_n=None))  # the later half
+    if isinstance(term, Exploit | Explore):
+        steps = (changes["max_steps"], config.max_steps)
+        problems = (problem_count(changes["dataset"]), problem_count(config.dataset))
+        s = term.settings
+        warmup = steps if s.explore_warmup_unit == "steps" else problems
+        return replace(term, settings=replace(
+            s,
+            encoder="tiny" if changes["model"] == "tiny" else s.encoder,
+            max_queries=scaled(s.max_queries, *problems),
+            explore_warmup=scaled(s.explore_warmup, *warmup),
+            window=scaled(s.window, *steps) if s.window_unit == "steps" else s.window,
+        ))
+    return term
+
+
 def eval_settings(
     paper: str, profile: str, split: str, *, greedy: bool = False, model: str | None = None
 ) -> EvalSettings:
     """How checkpoints are evaluated: ``split`` is ``test`` or ``validation``.
 
-    Temperature 1 and top-p 1, pass@k from n samples (MEDS Sec. 4.1: n = 128, "maximum tokens as in
+    Temperature 1 and top-p 1, pass@k from n samples (MEDS Sec. 4.1: "maximum tokens as in
     training"), or greedy. The Memory-R+ paper's evaluation sets no sampling parameter (see its
     notes); both are reported. It allows 32,768 tokens (code) to models trained to write 200: here
-    2,048, since what is longer does not end, and is counted as truncated. It samples once; 4
-    samples have the same expectation and half of the spread.
+    2,048, since what is longer does not end, and is counted as truncated.
     """
     check_choice("split", split, ("test", "validation"))
     config = recipe(paper, "Base", profile, 0, model=model)
-    of_test, of_validation = {
-        "smoke": (4, 4), "tiny": (16, 8), "laptop": (4, 2),
-        "paper": (4, 4) if paper == "memory_r" else (128, 8),
-    }[profile]  # fmt: skip
-    samples = 1 if greedy else of_test if split == "test" else of_validation
-    task = {
-        "smoke": "tiny_smoke", "tiny": f"tiny_{split}", "laptop": f"paperlib_laptop_{split}",
-        "paper": TASKS[paper, split],
-    }[profile]  # fmt: skip
-    real = profile in ("laptop", "paper")
-    length = config.max_completion_length
+    task, samples = TASKS[profile][paper][split]
+    samples = 1 if greedy else samples
+    real, length = task.startswith("paperlib"), config.max_completion_length
     if real and paper == "memory_r":
         length = 2048 if profile == "paper" else 256
     return EvalSettings(

@@ -29,7 +29,7 @@ from paperlib.files import (
     whole_checkpoints,
     write_json_atomic,
 )
-from paperlib.rl.config import RunConfig, finished
+from paperlib.rl.config import RunConfig
 
 # what a run may hold before its config.json is written
 _EARLY_FILES = {"lock", "lock.json", "log.txt", "environment.json"}
@@ -113,9 +113,8 @@ class Run:
     def rollouts(self, steps: Iterable[int] | None = None) -> pd.DataFrame:
         """The stored rollouts of ``steps`` (default: of all), one row a completion."""
         files = by_step(self.folder.glob("rollouts/*.parquet"), ".parquet")
-        wanted = list(files) if steps is None else list(steps)
-        self._check_steps("rollouts", wanted, files)
-        frames = [_read_parquet(files[step]) for step in wanted]
+        wanted = files if steps is None else steps
+        frames = [_read_parquet(self._of_step(step, files, "rollouts")) for step in wanted]
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def checkpoints(self) -> list[tuple[int, Path]]:
@@ -130,31 +129,29 @@ class Run:
         """What :func:`paperlib.evaluation.harness.evaluate` returns; computed once, then read."""
         path = self.evaluation_path(step, settings)
         if not path.exists():
-            folders = dict(self.checkpoints())
-            self._check_steps("checkpoint", [step], folders)
+            checkpoint = self._of_step(step, dict(self.checkpoints()), "checkpoint")
             with self._locked():
                 if not path.exists():  # nobody computed it while we waited
                     from paperlib.evaluation.harness import evaluate
                     from paperlib.rl.checkpoint import check_policy
 
-                    check_policy(folders[step])
-                    write_json_atomic(path, evaluate(folders[step], settings, **evaluate_kwargs))
+                    check_policy(checkpoint)
+                    write_json_atomic(path, evaluate(checkpoint, settings, **evaluate_kwargs))
         result = read_json(path)
         if not isinstance(result, dict) or result.get("settings") != as_json(settings.to_dict()):
             raise UserError(f"{path} was made with other settings; delete it to have it computed")
         return result
 
-    def _check_steps(self, what: str, wanted: Iterable[int], there: Iterable[int]) -> None:
-        if absent := set(wanted).difference(there):
+    def _of_step(self, step: int, there: dict[int, Path], what: str) -> Path:
+        if step not in there:
             has = ", ".join(map(str, there)) or "none"
-            steps = ", ".join(map(str, sorted(absent)))
-            raise UserError(f"{self.config.name} has no {what} of step {steps}; it has {has}")
+            raise UserError(f"{self.config.name} has no {what} of step {step}; it has {has}")
+        return there[step]
 
     def _complete(self) -> bool:
-        """Whether nothing is left to train; a folder that cannot be used is refused."""
+        """Whether nothing is left to train; a damaged folder is refused, and training refuses a
+        foreign one."""
         status = self.status()
-        if status == "foreign":
-            finished(self.config, self.folder)  # raises, and says what differs
         if status == "damaged":
             raise UserError(
                 f"the run folder {self.folder} is damaged: its config.json or complete.json cannot "

@@ -8,7 +8,7 @@ from typing import Any
 
 from paperlib.errors import UserError, check_choice
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.experiments.recipes import eval_settings, recipe
+from paperlib.experiments.recipes import SETTINGS, eval_settings, recipe
 from paperlib.experiments.sizes import SIZES
 from paperlib.methods.baselines import Correctness, CosineLength, ReasoningSteps, XmlCount
 from paperlib.methods.meds import ClusterPenalty, Meds
@@ -26,36 +26,15 @@ FEATURES: dict[str, dict[str, Any]] = {
     "14-diff": {"diff": True}, "28": {"last_n": "all"}, "14": {},
 }  # fmt: skip
 
-HEAD_TO_HEAD = (
-    "R1", "Cosine", "Memory-R", "Memory-R+", "R1 + MEDS penalty",
-    "GRPO", "GRPO w/ Entropy Adv", "DAPO", "MEDS", "DAPO + Memory-R+ terms",
-)  # fmt: skip
-
 
 def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> RunConfig:
-    """Memory-R+ on little data (AI-MO in the paper, Sec. 4.2 and Table 4, right column).
-
-    ``method`` is one of :data:`SMALL_DATA`. Rewards: correctness, XML and reasoning steps, no
-    integer reward. ``tiny`` and ``laptop`` see half of their training problems twice as often.
-    """
+    """Memory-R+ on little data (AI-MO in the paper), ``method`` one of :data:`SMALL_DATA`. Rewards:
+    correctness, XML and reasoning steps, no integer reward."""
     check_choice("method", method, SMALL_DATA)
     base = recipe("memory_r", method.split(" ")[0], profile, seed, preset)
-    prompt = _small_data_prompt(profile)
-    tag = "think" if prompt == "think" else "reasoning"
+    changes = {"method": method, **SETTINGS[profile]["memory_r_small_data"]}
+    tag = "think" if changes.get("prompt") == "think" else "reasoning"
     terms: list[Any] = [Correctness(), XmlCount(tag=tag), ReasoningSteps()]
-    dataset = {
-        "paper": "numinamath-tir:0-2000",  # "2,000 at random"; the draw is ours
-        "laptop": "gsm8k-train:0-48", "tiny": "tiny-small", "smoke": "tiny-smoke",
-    }[profile]  # fmt: skip
-    changes: dict[str, Any] = {"method": method, "dataset": dataset, "prompt": prompt}
-    if profile == "paper":
-        changes |= {
-            "prompts_per_step": 64,  # Table 4: batch 4 x accumulation 16
-            "max_steps": 125,  # Table 4: 4 epochs, of 2,000 problems
-            "max_prompt_length": 512, "max_completion_length": 300,  # Table 4
-            "warmup_steps": 12,  # Table 4: warm-up ratio 0.1
-            "save_steps": 25,  # not stated; ours
-        }
     length = changes.get("max_completion_length", base.max_completion_length)
     for term in base.terms:
         if isinstance(term, CosineLength):
@@ -63,14 +42,10 @@ def small_data(method: str, profile: str, seed: int, preset: str = "paper") -> R
         elif isinstance(term, Exploit | Explore):
             k = int(method.split("=")[1])
             # N = |D|: 2,000 in the paper, the subset's size in tiny
-            settings = replace(term.settings, k=k, max_queries=problem_count(dataset))
+            queries = problem_count(changes["dataset"])
+            settings = replace(term.settings, k=k, max_queries=queries)
             terms.append(replace(term, settings=settings))
     return replace(base, terms=tuple(terms), **changes)
-
-
-def _small_data_prompt(profile: str) -> str:
-    """The paper's prompt asks for <think>; the tiny model knows <reasoning> only."""
-    return "think" if profile in ("laptop", "paper") else "tags"
 
 
 def small_data_settings(profile: str, split: str) -> EvalSettings:
@@ -79,7 +54,7 @@ def small_data_settings(profile: str, split: str) -> EvalSettings:
     settings = eval_settings("memory_r", profile, split)
     if profile == "paper" and split == "validation":
         settings = replace(settings, task="paperlib_numinamath_validation")
-    return replace(settings, prompt=_small_data_prompt(profile))
+    return replace(settings, prompt=small_data("R1", profile, 0).prompt)
 
 
 AUTHORS = "Authors' weights, K=20"
@@ -104,7 +79,6 @@ def feature_variant(name: str, profile: str, seed: int, preset: str = "paper") -
 
 def feature_settings(name: str, base: RunConfig) -> Meds:
     """The settings of a row of MEDS, Table 2, for replay: those of ``base`` but for its name."""
-    check_choice("feature", name, FEATURES)
     changes = dict(FEATURES[name])
     if "last_n" in changes:
         changes["last_n"] = SIZES[base.model].layers
@@ -117,31 +91,3 @@ def cluster_term(config: RunConfig) -> ClusterPenalty:
         if isinstance(term, ClusterPenalty):
             return term
     raise UserError(f"{config.name} has no cluster penalty; take a MEDS run")
-
-
-def head_to_head(method: str, profile: str, seed: int) -> RunConfig:
-    """One of :data:`HEAD_TO_HEAD`: both papers' methods on one model, one prompt, one data order.
-
-    The first five share the optimiser and objective of Memory-R+'s Table 1, the other five those
-    of MEDS's; all answer in tags. Within a family rows differ in what their names say; between
-    the families clips, KL, length of the schedule and rewards differ too.
-    """
-    check_choice("method", method, HEAD_TO_HEAD)
-    if profile == "paper":
-        raise UserError(
-            "profile 'paper' has no model, data or prompt that both papers use; valid for methods "
-            "side by side: smoke, tiny, laptop"
-        )
-
-    def of(paper: str, row: str) -> RunConfig:
-        return recipe(paper, row, profile, seed)
-
-    more: Any = ()
-    if method == "R1 + MEDS penalty":
-        base, more = of("memory_r", "R1"), [cluster_term(of("meds", "MEDS"))]
-    elif method == "DAPO + Memory-R+ terms":
-        base, terms = of("meds", "DAPO"), of("memory_r", "Memory-R+").terms
-        more = [term for term in terms if isinstance(term, Exploit | Explore)]
-    else:
-        base = of("memory_r" if method in HEAD_TO_HEAD[:4] else "meds", method)
-    return replace(base, method=method, prompt="tags", terms=(*base.terms, *more))

@@ -5,7 +5,7 @@ from typing import Any
 
 from paperlib.evaluation.passk import mean_pass_at_k
 from paperlib.evaluation.settings import EvalSettings
-from paperlib.experiments.benchmarks import BENCHMARKS
+from paperlib.experiments.benchmarks import BENCHMARKS, task_data
 from paperlib.experiments.rows import Runs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run
@@ -51,7 +51,7 @@ def level_name(level: int | str, task: str = "") -> str:
     """Heading of a level's columns; that of the average is the benchmark's if ``task`` is one."""
     name = task if level == AVERAGE and task in BENCHMARKS else level
     if name in BENCHMARKS:
-        return BENCHMARKS[str(name)][0]
+        return BENCHMARKS[str(name)]
     return AVERAGE if level == AVERAGE else f"Level {level}"
 
 
@@ -59,7 +59,7 @@ def level_note(task: str) -> str:
     """What the columns of a table are, for its notes."""
     if task.startswith("tiny"):
         return LEVEL_NOTE
-    named = [BENCHMARKS[str(one)] for one in levels_of(task)]
+    named = [(BENCHMARKS[str(one)], *task_data(str(one))) for one in levels_of(task)]
     sizes = ", ".join(f"{name} ({problem_count(data)})" for name, data in named)
     average = "; the average weighs them equally" if len(named) > 1 else ""
     return f"Benchmarks, with the number of problems: {sizes}{average}."

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from measure import Row, paired_row
+from measure import Row, alternate, paired_row
 from transformers import TrainerCallback
 
-from paperlib.experiments import paired_cost
 from paperlib.experiments.recipes import recipe
+from paperlib.experiments.replay import stored_rollouts
 from paperlib.experiments.store import Store
 from paperlib.methods.baselines import Correctness
 from paperlib.methods.rollouts import call_terms
@@ -45,15 +45,19 @@ class Ours:
         self.stream = make_stream(config, load_problems(config.dataset), model, tokenizer)
         self.optimizer = make_optimizer(config, model)
         self.terms = reward_terms(config)
-        self.step, self.tokens = 0, []
+        self.step, self.tokens, self.seconds = 0, [], []
 
     def __call__(self) -> tuple[Batch, torch.Tensor]:
         self.step += 1
+        clock = [time.process_time()]
         batch, _ = collect(self.config, self.step, self.stream, self.model, self.tokenizer)
         _, rewards = call_terms(self.terms, batch.rollouts)
         advantages, _ = advantages_of(self.config, rewards, batch.rollouts.accuracy)
+        clock.append(time.process_time())
         update(self.config, self.model, None, self.optimizer, batch, advantages)
         self.tokens.append(sum(map(len, batch.completion_ids)))
+        # of sampling and terms, and of the update
+        self.seconds.append(np.diff([*clock, time.process_time()]))
         return batch, advantages
 
     def again(self) -> tuple[Batch, torch.Tensor]:
@@ -130,29 +134,35 @@ def meds_over_dapo(runs: Path, repeats: int) -> Row:
         if run.status() != "complete":
             run = Store(folder).run(recipe("meds", "MEDS", "smoke", 0))
             run.ensure(progress=False, report_to="none")
-        steps = paired_cost.paired_steps(run, repeats)
-    return _overhead_row(f"MEDS step over DAPO step, {run.config.profile} model", steps, 1.04)
+        meds = replace(run.config, learning_rate=0.0)
+        policy = load_policy(run.checkpoints()[-1][1])
+        stored = list(stored_rollouts(run, run.rollouts()))
+    work = f"MEDS step over DAPO step, {run.config.profile} model"
+    return _overhead_row(work, meds, policy, repeats, 1.04, stored)
 
 
 def meds_over_dapo_real(repeats: int) -> Row:
     """The same with SmolLM2's weights. It hardly ever boxes an answer, so this is the price of
     recording the layer logits; groups without spread are kept, and the memory stays small."""
-    dapo = replace(step_config("smollm2-gguf", 2, 16, 64), terms=recipe("meds", "MEDS", "tiny", 0)
-                   .terms[:1])
-    meds = replace(dapo, terms=recipe("meds", "MEDS", "tiny", 0).terms[::2])
-    model, tokenizer = load_policy(dapo.model)
-    sides = {"DAPO": dapo, "MEDS": meds}
-    terms = {name: reward_terms(config) for name, config in sides.items()}
-    steps = paired_cost.timed_pairs(sides, terms, model, tokenizer, repeats, after=0)
-    return _overhead_row("MEDS step over DAPO step, SmolLM2-135M", steps, 1.02)
+    terms = recipe("meds", "MEDS", "tiny", 0).terms[::2]
+    meds = replace(step_config("smollm2-gguf", 2, 16, 64), terms=terms)
+    policy = load_policy(meds.model)
+    return _overhead_row("MEDS step over DAPO step, SmolLM2-135M", meds, policy, repeats, 1.02)
 
 
-def _overhead_row(work: str, steps: Any, goal: float) -> Row:
-    seconds = steps.groupby("method")["total"].median()
-    added, low, high = paired_cost.overhead(steps, ("sample", "terms"))
-    same = (steps.groupby("pair")["forwards"].nunique() == 1).all()
-    interval = "" if np.isnan(low) else f" [{low:.1f}, {high:.1f}]"  # of too few pairs: none
-    details = (f"{added:+.1f} %{interval} in sampling and terms, forward passes "
-               f"{'the same' if same else 'MORE'}; the update does the same work")
-    return Row(work, "DAPO", seconds["MEDS"], seconds["DAPO"], goal, details,
-               ratio=1 + added / 100)
+def _overhead_row(
+    work: str, meds: RunConfig, policy: tuple[Any, Any], repeats: int, goal: float, stored: Any = ()
+) -> Row:
+    """Steps with the penalty, its memory filled by ``stored`` rollouts, and without: same weights
+    (the learning rate is 0), prompts and seeds, and so the same completions and update."""
+    dapo = replace(meds, terms=meds.terms[:-1])
+    sides = Ours(meds, *policy), Ours(dapo, *policy)
+    for rollouts in stored:
+        call_terms(sides[0].terms, rollouts)
+    totals = np.array(alternate(*sides, repeats))
+    assert sides[0].tokens == sides[1].tokens
+    ours, peer = (np.array(side.seconds)[1:, 0] for side in sides)  # [0] warms up
+    added = float(np.median((ours - peer) / totals[1]))
+    return Row(work, "DAPO", *np.median(totals, axis=1).tolist(), goal,
+               f"{100 * added:+.1f} % in sampling and terms; the update does the same work",
+               ratio=1 + added)
