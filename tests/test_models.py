@@ -36,9 +36,9 @@ from paperlib.files import read_json, write_json_atomic
 from paperlib.methods import embeddings
 from paperlib.methods.embeddings import MINILM, TextEncoder
 from paperlib.rl import trl_engine
+from paperlib.rl.attention import takes_layouts
 from paperlib.rl.collect import Batch, make_rollouts
 from paperlib.rl.layer_logits import answer_token
-from paperlib.rl.attention import takes_layouts
 from paperlib.rl.logps import check_head, completion_logps
 from paperlib.rl.policy import (
     check_positions,

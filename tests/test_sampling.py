@@ -185,9 +185,30 @@ def test_how_many_rows_fit(monkeypatch):
             sample(model)
 
 
-def test_rows_and_equal_prompts_have_their_own_random_numbers():
-    samples = sample(make_model(), [PROMPTS[0], PROMPTS[0]], 8, eos_token_ids=[])
-    assert len({tuple(ids) for ids in samples.completion_ids}) == 16
+def test_a_completion_depends_on_seed_and_prompt_alone():
+    model = make_model()
+    many = sample(model, num_generations=4).completion_ids
+    assert sample(model, PROMPTS[2:], num_generations=4).completion_ids == many[8:]
+    assert sample(model, PROMPTS[2:3], num_generations=2).completion_ids == many[8:10]
+    assert sample(model, num_generations=4, seed=1).completion_ids != many
+    # rows of a prompt, and equal prompts, have numbers of their own
+    equal = sample(model, [PROMPTS[0]] * 2, 8, eos_token_ids=[]).completion_ids
+    assert len(set(map(tuple, equal))) == 16
+
+
+def test_random_numbers_are_uniform_and_independent():
+    seeds = torch.tensor([3, 1000, 2**55])[:, None] + torch.arange(100)  # neighbours, too
+    numbers = torch.stack([sampling.uniform(seeds.flatten(), step) for step in range(200)])
+    assert numbers.min() >= 0 and numbers.max() < 1
+    cells = torch.histc(numbers, 50, 0, 1)
+    assert float(((cells - 1200) ** 2 / 1200).sum()) < 49 + 4 * 98**0.5
+    for one, other in ((numbers[1:], numbers[:-1]), (numbers[:, 1:], numbers[:, :-1])):
+        together = torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1]
+        assert abs(float(together)) < 4 / 60_000**0.5
+    # SplitMix64 from state 0, its first outputs as published: 16294208416658607535, ...
+    first = [16294208416658607535, 7960286522194355700, 487617019471545679]
+    drawn = [float(sampling.uniform(torch.tensor([0]), step)) for step in range(3)]
+    assert drawn == [(number >> 40) / 2**24 for number in first]
 
 
 def test_truncated_and_end_tokens():
