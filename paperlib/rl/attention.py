@@ -42,16 +42,17 @@ def takes_layouts(model: PreTrainedModel) -> bool:
     No: models with sliding windows, biases of their own on the scores (ALiBi), capped scores, or
     an attention that cannot be chosen. A model that does is given :func:`attention` for good.
     """
-    if not hasattr(model, "_takes_layouts"):
+    if not hasattr(model, "layouts_tried"):
+        model.layouts_tried = True
         with torch.no_grad(), torch.autocast(model.device.type, enabled=False), in_eval_mode(model):
-            model._takes_layouts = _tried(model)
-    return model._takes_layouts
+            _try_layouts(model)
+    return model.config._attn_implementation == NAME  # unless somebody has chosen another since
 
 
-def _tried(model: PreTrainedModel) -> bool:
+def _try_layouts(model: PreTrainedModel) -> None:
     config, decoder = model.config, model.base_model
     if set(getattr(config, "layer_types", None) or ["full_attention"]) != {"full_attention"}:
-        return False
+        return
     before, ids = config._attn_implementation, torch.arange(8, device=model.device)
     expected = decoder(input_ids=ids[None], use_cache=False).last_hidden_state[0]
     config._attn_implementation = NAME
@@ -64,7 +65,6 @@ def _tried(model: PreTrainedModel) -> bool:
         same = False
     if not same:
         config._attn_implementation = before
-    return bool(same)
 
 
 def unmasked(layout: Any) -> dict[str, Any]:
@@ -124,7 +124,10 @@ class Packed:
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, dropout: float
     ) -> Tensor:
-        more = {"scale": scaling, "dropout_p": dropout, "enable_gqa": len(key[0]) < len(query[0])}
+        more = {"scale": scaling, "dropout_p": dropout}
+        # no fused kernel has both a mask and fewer heads of keys than of queries
+        each = query.shape[1] // key.shape[1]
+        key, value = (tensor.repeat_interleave(each, 1) for tensor in (key, value))
 
         def block(tensor: Tensor, index: Tensor) -> Tensor:
             """``[1, heads, tokens, d]`` -> ``[n, heads, width, d]``."""
