@@ -59,7 +59,7 @@ def sample(model: Any, tokenizer: Any, problems: list[Problem], config: RunConfi
     return sample_groups(
         model, [build_prompt(tokenizer, p.question, config.prompt) for p in problems], n,
         max_completion_length=config.max_completion_length, temperature=temperature, top_p=1.0,
-        generator=torch.Generator(model.device).manual_seed(0),
+        seed=0,
         eos_token_ids=end_tokens(model, tokenizer), pad_token_id=pad_token(tokenizer),
     )
 

@@ -16,7 +16,7 @@ from paperlib.tasks.tiny import MODEL_DIR
 def sample(model, reading, **changes):
     settings = {
         "max_completion_length": 8, "temperature": 1.0, "top_p": 1.0, "eos_token_ids": [1, 2, 3],
-        "generator": torch.Generator().manual_seed(0), "pad_token_id": 0,
+        "seed": 0, "pad_token_id": 0,
     }  # fmt: skip
     return sample_groups(model, PROMPTS, 3, layer_logits=reading, **{**settings, **changes})
 

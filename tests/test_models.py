@@ -36,6 +36,7 @@ from paperlib.files import read_json, write_json_atomic
 from paperlib.methods import embeddings
 from paperlib.methods.embeddings import MINILM, TextEncoder
 from paperlib.rl import trl_engine
+from paperlib.rl.attention import takes_layouts
 from paperlib.rl.collect import Batch, make_rollouts
 from paperlib.rl.layer_logits import answer_token
 from paperlib.rl.logps import check_head, completion_logps
@@ -126,7 +127,7 @@ def prompts(tokenizer):
 def sample(model, tokenizer, n=3, **changes):
     settings = {
         "max_completion_length": 12, "temperature": 0.8, "top_p": 1.0,
-        "generator": torch.Generator().manual_seed(0), "pad_token_id": pad_token(tokenizer),
+        "seed": 0, "pad_token_id": pad_token(tokenizer),
         "eos_token_ids": end_tokens(model, tokenizer),
     }
     return sample_groups(model, prompts(tokenizer), n, **{**settings, **changes})
@@ -134,6 +135,7 @@ def sample(model, tokenizer, n=3, **changes):
 
 def test_greedy_equals_generate(loaded):
     model, tokenizer = loaded
+    assert takes_layouts(model) == (model.config.model_type != "gemma2")
     ours = sample(model, tokenizer, 1, temperature=0, max_completion_length=24, eos_token_ids=[5])
     for prompt, ids in zip(prompts(tokenizer), ours.completion_ids, strict=True):
         theirs = model.generate(

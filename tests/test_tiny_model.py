@@ -5,7 +5,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 
 from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
@@ -24,12 +23,12 @@ def policy():
 
 def sample(policy, problems, prompt, n):
     model, tokenizer = policy
-    generator, texts, truncated = torch.Generator().manual_seed(0), [], []
+    texts, truncated = [], []
     for start in range(0, len(problems), 256 // n):
         part = problems[start : start + 256 // n]
         samples = sample_groups(
             model, [build_prompt(tokenizer, p.question, prompt) for p in part], n,
-            max_completion_length=80, temperature=1.0, top_p=1.0, generator=generator,
+            max_completion_length=80, temperature=1.0, top_p=1.0, seed=0,
             eos_token_ids=end_tokens(model, tokenizer), pad_token_id=pad_token(tokenizer),
         )
         texts += tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)

@@ -173,7 +173,7 @@ def test_layer_logits_equal_those_the_sampler_records(reading, monkeypatch):
     model, prompt_ids = trainer.model, trainer._tokenize_prompts(prompts)[0]
     samples = sample_groups(
         model, prompt_ids, 3, max_completion_length=8, temperature=1.0, top_p=1.0, pad_token_id=0,
-        generator=torch.Generator().manual_seed(0), eos_token_ids=[END, 2, 3, 4, 5],
+        seed=1, eos_token_ids=[END, 2, 3, 4, 5],
         layer_logits=reading,
     )
     ids, recorded = samples.completion_ids, samples.layer_logits

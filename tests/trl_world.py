@@ -129,13 +129,12 @@ def with_our_sampler(patch) -> None:
 
     def generate(trainer, prompt_ids, images, fields, num_generations, **_):
         config = trainer.config
-        digest = hashlib.sha256(f"sample-{config.seed}-{trainer.step_in_work}-0".encode()).digest()
         everything = gather_object(prompt_ids)  # a group may straddle processes
         samples = sample_groups(
             trainer.model, everything[::num_generations], num_generations,
             max_completion_length=config.max_completion_length, temperature=config.temperature,
             top_p=config.top_p,
-            generator=torch.Generator().manual_seed(int.from_bytes(digest[:7])),
+            seed=f"{config.seed}-{trainer.step_in_work}-0",
             eos_token_ids=end_tokens(trainer.model, trainer.processing_class),
             pad_token_id=pad_token(trainer.processing_class),
         )

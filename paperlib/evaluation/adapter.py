@@ -4,7 +4,6 @@ import time
 from contextlib import redirect_stderr
 from typing import Any, TextIO
 
-import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from tqdm import tqdm
@@ -29,7 +28,7 @@ class SamplerLM(LM):
         super().__init__()
         self.model, self.policy_tokenizer = model, tokenizer
         self.prompt, self.batch_prompts = settings.prompt, settings.batch_prompts
-        self.generator = torch.Generator(device=model.device).manual_seed(settings.seed)
+        self.seed = settings.seed
         self.stderr, self.progress = stderr, progress
         self.lengths: list[int] = []  # tokens of each response, the end token included
         self.truncated: list[bool] = []  # whether the token limit cut it
@@ -53,7 +52,7 @@ class SamplerLM(LM):
                     self.model, prompts[start : start + self.batch_prompts], samples,
                     max_completion_length=settings["max_gen_toks"],
                     temperature=settings["temperature"], top_p=settings["top_p"],
-                    generator=self.generator, eos_token_ids=end_tokens(self.model, tokenizer),
+                    seed=self.seed, eos_token_ids=end_tokens(self.model, tokenizer),
                     pad_token_id=pad_token(tokenizer),
                 )
                 self.lengths += [len(ids) for ids in drawn.completion_ids]

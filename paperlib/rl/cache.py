@@ -9,7 +9,7 @@ from transformers.cache_utils import DynamicLayer
 
 from paperlib.errors import UserError
 
-CACHE_BLOCK = 64  # tokens of room by which the cache grows
+CACHE_BLOCK = 16  # tokens of room by which the cache grows at least; a quarter of what it holds
 GPU_SHARE = 1 / 2  # of the free memory for keys and values; logits and a growing layer need more
 CPU_BYTES = 4 << 30  # for them on the CPU: several times what the small profiles need
 CACHE_TOKENS = "PAPERLIB_CACHE_TOKENS"  # environment variable: it changes no result, so no run
@@ -27,7 +27,7 @@ class BlockLayer(DynamicLayer):
             self.is_initialized = True
             self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         if self.length > self.keys.shape[2]:
-            room = self.length + CACHE_BLOCK - self.keys.shape[2]
+            room = self.length + max(CACHE_BLOCK, self.length // 4) - self.keys.shape[2]
             # zeros, not empty: the room is never read, but NaN in it must never be possible
             self.keys = torch.nn.functional.pad(self.keys, (0, 0, 0, room))
             self.values = torch.nn.functional.pad(self.values, (0, 0, 0, room))

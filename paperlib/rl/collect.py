@@ -1,6 +1,5 @@
 """Prompts in, one step's graded groups out: data order, sampling, DAPO's dynamic sampling."""
 
-import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -113,17 +112,14 @@ def _draw(config, step, draw, stream, model, tokenizer) -> tuple[list[tuple], np
     """One generation batch: a tuple for each rollout, and their accuracies."""
     size = config.num_generations
     indices = stream.next(config.prompts_per_step)
-    # The generator depends on the step alone: a resumed run draws the same numbers.
-    digest = hashlib.sha256(f"sample-{config.seed}-{step}-{draw}".encode()).digest()
-    generator = torch.Generator(model.device).manual_seed(int.from_bytes(digest[:7]))
     # a term that looks at layer logits says which ones (MEDS)
     asking = next((t for t in config.terms if getattr(t, "needs_layer_logits", False)), None)
     try:
         samples = sample_groups(
             model, [stream.prompt_ids[i] for i in indices], size,
             max_completion_length=config.max_completion_length, temperature=config.temperature,
-            top_p=config.top_p, generator=generator, eos_token_ids=end_tokens(model, tokenizer),
-            pad_token_id=pad_token(tokenizer),
+            top_p=config.top_p, seed=f"{config.seed}-{step}-{draw}",
+            eos_token_ids=end_tokens(model, tokenizer), pad_token_id=pad_token(tokenizer),
             layer_logits=asking.settings.logit if asking else None,
         )
     except UserError as error:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache, PreTrainedModel
+from transformers import PreTrainedModel
 
 from paperlib.errors import UserError
-from paperlib.rl.padding import left_padded
+from paperlib.rl.attention import Packed, takes_layouts
 from paperlib.rl.policy import in_eval_mode, scale_logits
 
 VALID = "valid: causal LMs such as Llama, Qwen2, Qwen3, Gemma, Cohere or Granite"
@@ -19,7 +19,7 @@ def micro_batches(
     prompt_ids: list[list[int]], completion_ids: list[list[int]], token_budget: int,
     rows: Iterable[int] | None = None,
 ) -> list[list[int]]:
-    """Cut rows (default: all) into micro-batches of at most ``token_budget`` padded tokens.
+    """Cut rows (default: all) into micro-batches of at most ``token_budget`` tokens.
 
     Rows of a prompt stay together, since their prompt is computed once, and prompts with long
     completions come first, so that a batch that does not fit into memory fails at once. A row
@@ -31,19 +31,17 @@ def micro_batches(
     for row, prompt in prompts.items():
         longest[prompt] = max(longest.get(prompt, 0), len(completion_ids[row]))
     place = {prompt: i for i, prompt in enumerate(longest)}
-
-    def padded_tokens(batch: list[int]) -> int:
-        used = {prompts[row] for row in batch}
-        width = max(len(completion_ids[row]) for row in batch)
-        return len(batch) * width + len(used) * max(map(len, used))
-
     rows.sort(key=lambda i: (-longest[prompts[i]], place[prompts[i]], -len(completion_ids[i]), i))
     batches: list[list[int]] = []
+    tokens, held = 0, set()
     for row in rows:
-        if batches and padded_tokens([*batches[-1], row]) <= token_budget:
-            batches[-1].append(row)
-        else:
-            batches.append([row])
+        more = len(completion_ids[row]) + len(prompts[row]) * (prompts[row] not in held)
+        if not batches or tokens + more > token_budget:
+            batches.append([])
+            tokens, held, more = 0, set(), len(completion_ids[row]) + len(prompts[row])
+        batches[-1].append(row)
+        tokens += more
+        held.add(prompts[row])
     return batches
 
 
@@ -53,10 +51,11 @@ def completion_logps(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-probability and entropy of every completion token, given what stands before it.
 
-    Each distinct prompt runs once, and its keys and values serve all its completions, with
-    gradient. The unembedding runs only where a completion token is predicted, ``chunk_tokens`` at
-    a time (at most 4,096, and at most 2^26 logits: 268 MB for each copy of them), and but for the
-    first chunk again in the backward pass, so that logits for all tokens never exist at once.
+    Where the model :func:`~paperlib.rl.attention.takes_layouts`, each distinct prompt runs once and
+    nothing is padded. The unembedding runs only where a completion token is predicted,
+    ``chunk_tokens`` at a time (at most 4,096, and at most 2^26 logits: 268 MB for each copy of
+    them), and but for the first chunk again in the backward pass, so that logits for all tokens
+    never exist at once.
 
     The model is one that passed :func:`check_head`, in whatever mode; completions have their end
     token and may be empty. Returns ``logps`` with gradient, ``entropy`` (nats, whole distribution,
@@ -64,13 +63,14 @@ def completion_logps(
     outside the mask.
     """
     device = model.device
-    completions = torch.tensor([len(c) for c in completion_ids], device=device)
-    targets = _pad(completion_ids).to(device)
-    mask = torch.arange(targets.shape[1], device=device) < completions[:, None]
-    row, offset = mask.nonzero(as_tuple=True)
-    forward = _shared_prompts if _can_share(model) else _whole_rows
-    predictors = forward(model, prompt_ids, completion_ids, targets, mask)[row, offset]
-    wanted = targets[row, offset]  # [tokens]
+    lengths = torch.tensor([len(c) for c in completion_ids], device=device)
+    mask = torch.arange(int(lengths.max()), device=device) < lengths[:, None]
+    wanted = torch.tensor([token for row in completion_ids for token in row], device=device)
+    if takes_layouts(model):
+        layout = Packed(prompt_ids, completion_ids, device)
+        predictors = layout.run(model.base_model)[layout.predictors]
+    else:
+        predictors = _whole_rows(model, prompt_ids, completion_ids)
 
     if chunk_tokens is None:
         chunk_tokens = min(4096, 2**26 // model.get_output_embeddings().weight.shape[0])
@@ -85,51 +85,14 @@ def completion_logps(
     return empty.masked_scatter(mask, logps), empty.masked_scatter(mask, entropy), mask
 
 
-def _can_share(model: PreTrainedModel) -> bool:
-    """Gradient checkpointing allows no cache; a sliding window would forget the prompt's start."""
-    checkpointing = model.training and model.is_activation_checkpointing
-    kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
-    return not checkpointing and kinds == {"full_attention"}
-
-
-def _whole_rows(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
-    """Hidden states ``[B, T, hidden]`` that predict the completion tokens: prompt and completion
-    of each row in one sequence. Padded on the right, which no real token sees."""
-    input_ids = _pad([p + c[:-1] for p, c in zip(prompt_ids, completion_ids, strict=True)])
-    input_ids = input_ids.to(targets.device)
+def _whole_rows(model, prompt_ids, completion_ids) -> Tensor:
+    """Hidden states that predict the completion tokens, row by row: prompt and completion of each
+    row in one sequence, padded on the right, which no real token sees."""
+    rows = [torch.tensor(p + c[:-1]) for p, c in zip(prompt_ids, completion_ids, strict=True)]
+    input_ids = pad_sequence(rows, batch_first=True).to(model.device)
     hidden = model.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
-    starts = torch.tensor([len(p) - 1 for p in prompt_ids], device=targets.device)
-    index = starts[:, None] + torch.arange(targets.shape[1], device=targets.device)
-    index = index.clamp(max=hidden.shape[1] - 1)
-    return hidden.gather(1, index[:, :, None].expand(-1, -1, hidden.shape[2]))
-
-
-def _shared_prompts(model, prompt_ids, completion_ids, targets, mask) -> Tensor:
-    """The same as :func:`_whole_rows` with each distinct prompt computed once.
-
-    Prompts are padded on the left, so that every completion starts at the same place.
-    """
-    device = targets.device
-    distinct = list(dict.fromkeys(map(tuple, prompt_ids)))
-    place = {prompt: i for i, prompt in enumerate(distinct)}
-    of_row = torch.tensor([place[tuple(p)] for p in prompt_ids], device=device)
-    ids, real, positions = left_padded([list(p) for p in distinct], 0, device)
-    cache = DynamicCache()
-    prompts = model.base_model(
-        input_ids=ids, attention_mask=real, position_ids=positions, cache=cache, use_cache=True,
-    )
-    first = prompts.last_hidden_state[:, -1:][of_row]  # predicts each completion's first token
-    if targets.shape[1] < 2:
-        return first[:, : targets.shape[1]]
-    cache.batch_select_indices(of_row)
-    inputs = targets[:, :-1]  # a completion's last token predicts nothing that is wanted
-    rest = model.base_model(
-        input_ids=inputs,
-        attention_mask=torch.cat([real[of_row], mask[:, :-1].long()], 1),
-        position_ids=real.sum(1)[of_row][:, None] + torch.arange(inputs.shape[1], device=device),
-        cache=cache, use_cache=True,
-    ).last_hidden_state
-    return torch.cat([first, rest], 1)
+    parts = zip(hidden, prompt_ids, completion_ids, strict=True)
+    return torch.cat([row[len(p) - 1 :][: len(c)] for row, p, c in parts])
 
 
 def _score(
@@ -141,11 +104,6 @@ def _score(
     with torch.no_grad():
         entropy = -(logps.exp() * logps).sum(-1)
     return logps.gather(-1, wanted[:, None])[:, 0], entropy
-
-
-def _pad(rows: list[list[int]]) -> Tensor:
-    """Rows padded on the right with token 0, which no real token ever sees."""
-    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True)
 
 
 @torch.no_grad()

@@ -1,17 +1,17 @@
 """Sampling groups of completions from a causal LM.
 
-Faster than ``generate`` on the same work because (1) each prompt is run once and its cache is
-repeated over the group, (2) rows that have ended leave the batch, (3) the cache grows in blocks
-instead of being copied at every token, and (4) one uniform number per row and token picks the
-token from the cumulative distribution. By (4) a completion depends neither on when the other rows
-end nor on how many are sampled at once (:func:`rows_at_once`), rounding aside: every row has its
-own number at every step.
+Faster than ``generate`` on the same work because (1) each prompt is run once, and its keys and
+values are held once for its group, (2) rows that have ended leave the batch, (3) the cache grows in
+blocks instead of being copied at every token, and (4) one uniform number per row and token picks
+the token from the cumulative distribution. That number follows from the seed, the prompt and the
+places of row and token: a completion depends neither on what else is sampled, nor on how many rows
+are sampled at once (:func:`rows_at_once`), nor on the device, rounding aside.
 """
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache
 
 from paperlib.errors import UserError
+from paperlib.rl.attention import SharedPrompts, takes_layouts, unmasked
 from paperlib.rl.cache import BlockLayer, free_bytes, rows_at_once, token_bytes
 from paperlib.rl.layer_logits import LayerTrace
 from paperlib.rl.padding import left_padded
@@ -39,10 +40,38 @@ class Samples:
     layer_logits: Tensor | None = None  # [P * G, tokens, layers] float32, if asked for
 
 
+def prompt_seeds(seed: object, prompt_ids: list[list[int]]) -> list[int]:
+    """A seed for each prompt, the same in every process; equal prompts have different ones."""
+    places = [(seed, prompt_ids[:i].count(ids), *ids) for i, ids in enumerate(prompt_ids)]
+    digests = [hashlib.sha256(" ".join(map(str, place)).encode()).digest() for place in places]
+    return [int.from_bytes(digest[:7]) for digest in digests]
+
+
+GAMMA, *MIXERS = (  # of SplitMix64 (Steele, Lea and Flood 2014), as signed numbers
+    number - 2**64 for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+
+
+def _mixed(state: Tensor) -> Tensor:
+    """SplitMix64's output for each state, int64 with all 64 bits random."""
+    for bits, factor in zip((30, 27), MIXERS, strict=True):
+        state = (state ^ _right(state, bits)) * factor
+    return state ^ _right(state, 31)
+
+
+def _right(number: Tensor, bits: int) -> Tensor:
+    return (number >> bits) & (2 ** (64 - bits) - 1)  # without the sign that >> brings in
+
+
+def uniform(seeds: Tensor, step: int) -> Tensor:
+    """The ``step``-th random number of each seed, ``[rows]`` float32 in [0, 1)."""
+    return _right(_mixed(seeds + GAMMA * torch.full_like(seeds, step + 1)), 40).float() / 2**24
+
+
 @torch.no_grad()
 def sample_groups(
     model: PreTrainedModel, prompt_ids: list[list[int]], num_generations: int, *,
-    max_completion_length: int, temperature: float, top_p: float, generator: torch.Generator,
+    max_completion_length: int, temperature: float, top_p: float, seed: object,
     eos_token_ids: Iterable[int], pad_token_id: int, layer_logits: str | None = None,
 ) -> Samples:
     """Sample ``num_generations`` completions of every prompt.
@@ -55,7 +84,7 @@ def sample_groups(
         max_completion_length: tokens, the end token included.
         temperature: 0 takes the likeliest token and records log-probabilities at temperature 1.
         top_p: tokens outside the smallest set with this probability are never taken; 1 is off.
-        generator: on the model's device; one number per row and step is drawn from it.
+        seed: a number or text; a prompt's completions are drawn from it and the prompt.
         layer_logits: "normed" or "raw" also records every sampled token's logit at every layer.
     """
     total = len(prompt_ids) * num_generations
@@ -66,13 +95,8 @@ def sample_groups(
     if at_once > num_generations:
         at_once -= at_once % num_generations  # whole groups: each prompt is run once
     ends = sorted(eos_token_ids)
-    numbers: list[Tensor] = []  # of each step, for the rows of all parts
-
-    def uniform(part: slice, step: int) -> Tensor:
-        if step == len(numbers):
-            numbers.append(torch.rand(total, device=model.device, generator=generator))
-        return numbers[step][part]
-
+    of_prompt = torch.tensor(prompt_seeds(seed, prompt_ids), device=model.device)[:, None]
+    row_seeds = _mixed(of_prompt + GAMMA * torch.arange(num_generations, device=model.device))
     out = Samples(prompt_ids, [], [], torch.zeros(0, dtype=torch.bool))
     layers: list[Tensor] = []
     tracing = LayerTrace(model, layer_logits) if layer_logits else nullcontext()
@@ -83,8 +107,11 @@ def sample_groups(
             first, last = start // num_generations, (part.stop - 1) // num_generations
             tokens, logps, traces = _decode(
                 model,
-                *_prefill(model, prompt_ids[first : last + 1], group - first, pad_token_id, trace),
-                max_completion_length, temperature, top_p, partial(uniform, part), ends, trace,
+                *_prefill(
+                    model, prompt_ids[first : last + 1], group - first, pad_token_id,
+                    num_generations, trace,
+                ),
+                max_completion_length, temperature, top_p, row_seeds.flatten()[part], ends, trace,
             )
             if bad := (~torch.isfinite(logps).all(1)).nonzero()[:, 0].tolist():
                 prompt, row = divmod(start + bad[0], num_generations)
@@ -105,34 +132,37 @@ def sample_groups(
 
 def _prefill(
     model: PreTrainedModel, prompt_ids: list[list[int]], group: Tensor, pad_token_id: int,
-    trace: LayerTrace | None,
-) -> tuple[Cache, Tensor, Tensor]:
-    """Run each prompt once, padded on the left, and repeat the outcome over its rows.
+    num_generations: int, trace: LayerTrace | None,
+) -> tuple[Cache, SharedPrompts | None, Tensor, Tensor]:
+    """Run each prompt once, padded on the left. ``group`` ``[rows]`` is the prompt of each row.
 
-    ``group`` ``[rows]`` is the prompt of each row. Returns the cache, the attention mask ``[rows,
-    width]`` of the padded prompts, and logits ``[rows, vocabulary]`` of the first new token.
+    Returns the cache of the rows, the layout in which they share their prompts' keys and values (or
+    None, and these are in the cache, repeated), the attention mask ``[rows, width]`` of the prompts
+    and logits ``[rows, vocabulary]`` of the first new token.
     """
     input_ids, attention_mask, position_ids = left_padded(prompt_ids, pad_token_id, model.device)
-    cache = Cache(layer_class_to_replicate=BlockLayer)
+    cache, shared = Cache(layer_class_to_replicate=BlockLayer), None
     logits = model(
         input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids,
         cache=cache, use_cache=True, logits_to_keep=1,
     ).logits[:, -1]
-    for layer in cache.layers:
-        layer.keep_rows(group)
     if trace:
         trace.check(logits)
         trace.select(group)
-    return cache, attention_mask[group], logits[group]
+    if takes_layouts(model):
+        shared = SharedPrompts(cache.layers, attention_mask, group, num_generations)
+        cache = Cache(layer_class_to_replicate=BlockLayer)
+    for layer in cache.layers:
+        layer.keep_rows(group)
+    return cache, shared, attention_mask[group], logits[group]
 
 
 def _decode(
-    model: PreTrainedModel, cache: Cache, attention_mask: Tensor, logits: Tensor,
-    max_completion_length: int, temperature: float, top_p: float,
-    uniform: Callable[[int], Tensor], ends: list[int], trace: LayerTrace | None,
+    model: PreTrainedModel, cache: Cache, shared: SharedPrompts | None, attention_mask: Tensor,
+    logits: Tensor, max_completion_length: int, temperature: float, top_p: float, seeds: Tensor,
+    ends: list[int], trace: LayerTrace | None,
 ) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """One token per step for every row of the batch, until all rows have ended; ``uniform`` gives
-    a step's random numbers ``[rows]``.
+    """One token per step for every row of the batch, until all rows have ended.
 
     Returns ``tokens`` (-1 after a row's end) and ``logps`` ``[rows, max_completion_length]``, and
     of each row the layer logits ``[steps, layers]`` on the CPU, if traced.
@@ -148,8 +178,7 @@ def _decode(
     traces: list[Tensor] = []
 
     for step in range(max_completion_length):
-        # a number for every row, also those that have left: see the module's docstring, (4)
-        token, logp = _pick(logits, temperature, top_p, uniform(step)[batch])
+        token, logp = _pick(logits, temperature, top_p, uniform(seeds[batch], step))
         tokens[batch, step], logps[batch, step] = token.where(running, -1), logp.where(running, 0)
         if trace:
             drawn = trace.logits(token)
@@ -164,12 +193,13 @@ def _decode(
             kept = running.nonzero()[:, 0]
             batch, token, position = batch[kept], token[kept], position[kept]
             running, attention_mask = running[kept], attention_mask[kept]
-            for layer in cache.layers:
-                layer.keep_rows(kept)
+            for held in (*cache.layers, *([shared] if shared else [])):
+                held.keep_rows(kept)
 
+        seen = {"attention_mask": attention_mask[:, : width + step + 1]}
         logits = model(
-            input_ids=token[:, None], attention_mask=attention_mask[:, : width + step + 1],
-            position_ids=position + step, cache=cache, use_cache=True, logits_to_keep=1,
+            input_ids=token[:, None], position_ids=position + step, cache=cache, use_cache=True,
+            logits_to_keep=1, **(unmasked(shared) if shared else seen),
         ).logits[:, -1]
     return tokens, logps, list(torch.stack(traces, 1).cpu()) if traces else []
 

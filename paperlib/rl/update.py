@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from paperlib.rl.collect import Batch
 from paperlib.rl.config import RunConfig
@@ -34,8 +35,9 @@ def update(
     n = len(batch.completion_ids)
     groups = -(-n // config.num_generations // config.mini_batches)  # a mini-batch has whole ones
     parts = [rows.tolist() for rows in torch.arange(n).split(groups * config.num_generations)]
-    if config.precision == "bf16":
-        # Rounding differs between decoding and this forward pass; the ratio must not see that.
+    if config.precision == "bf16" and config.mini_batches > 1:
+        # Rounding differs between decoding and this forward pass; the ratio must not see that. The
+        # first update's own log-probabilities serve where no other update comes before.
         with torch.no_grad():
             for part in _cut(config, batch, range(n)):
                 logps, _, mask = _forward(config, model, batch, part)
@@ -111,9 +113,11 @@ def _backward(
             credit = add_entropy_advantage(
                 credit, entropy, alpha=config.entropy_alpha, kappa=config.entropy_kappa
             )
-        old = torch.nn.utils.rnn.pad_sequence([batch.logps[i] for i in part], batch_first=True)
+        old = logps.detach()
+        if config.precision != "bf16" or config.mini_batches > 1:
+            old = pad_sequence([batch.logps[i] for i in part], batch_first=True).to(logps.device)
         loss, stats = policy_loss(
-            logps, old.to(logps.device), credit, mask, epsilon=config.epsilon,
+            logps, old, credit, mask, epsilon=config.epsilon,
             epsilon_high=config.epsilon_high, loss_type=config.loss_type, num_sequences=len(rows),
             num_tokens=num_tokens, max_completion_length=config.max_completion_length,
             beta=config.beta, ref_logps=ref_logps, dual_clip=config.dual_clip,

@@ -33,7 +33,7 @@ def step_seconds(model: Any, group: int, length: int, repeats: int) -> float:
     def step() -> None:
         found = sample_groups(
             model, ids, group, max_completion_length=length, temperature=1.0, top_p=1.0,
-            generator=generator, eos_token_ids=(), pad_token_id=0,
+            seed=0, eos_token_ids=(), pad_token_id=0,
         )
         each = [p for p in ids for _ in range(group)]
         batch = Batch(rollouts([""] * n), each, found.completion_ids, found.logps)

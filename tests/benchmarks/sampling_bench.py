@@ -35,7 +35,7 @@ def against_generate(work: str, name: str, prompts: int, repeats: int, goal: flo
     def ours(temperature: float = 1.0):
         found = sample_groups(
             model, ids, GROUP, max_completion_length=LENGTH, temperature=temperature, top_p=1.0,
-            generator=generator, eos_token_ids=ends, pad_token_id=0,
+            seed=0, eos_token_ids=ends, pad_token_id=0,
         )
         lengths.extend(map(len, found.completion_ids))
         return found.completion_ids
