@@ -281,9 +281,9 @@ def test_positions_that_rope_stretches():
 
 
 @pytest.mark.parametrize(("config", "why"), [
-    (T5Config(), "an encoder-decoder"),
-    (MambaConfig(), "state-space"),
-    (Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]), r"\(conv\)"),
+    (T5Config(), "t5 is no decoder"),
+    (MambaConfig(), "mamba.* is no decoder"),
+    (Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]), "of kind conv"),
 ])
 def test_other_kinds_are_refused_by_their_config_alone(tmp_path, config, why):
     config.save_pretrained(tmp_path)  # neither weights nor a tokenizer are there to be read
@@ -314,28 +314,10 @@ def test_a_subfolder_of_a_folder_and_of_a_hub_repository(tmp_path, tokenizer, mo
 
 
 def test_what_is_not_here_is_told_in_one_line():
-    with pytest.raises(UserError, match="not on this machine, and the hub cannot be reached"):
-        load_policy("owner/nothing")
-    with pytest.raises(UserError, match="cannot load model '/no/such/folder'"):
-        load_policy("/no/such/folder")
-
-
-@pytest.mark.parametrize(("kind", "told"), [
-    ("GatedRepoError", "hf auth login"), ("RepositoryNotFoundError", "no such model"),
-])
-def test_refusals_of_the_hub_are_told_in_one_line(monkeypatch, kind, told):
-    error = getattr(huggingface_hub.errors, kind)
-
-    def refuse(*args, **options):
-        try:
-            raise error.__new__(error)
-        except error as cause:
-            raise OSError("a long text of transformers") from cause
-
-    monkeypatch.setattr(AutoConfig, "from_pretrained", refuse)
-    with pytest.raises(UserError, match=told) as caught:
-        load_policy("meta-llama/Llama-3.2-1B-Instruct")
-    assert "\n" not in str(caught.value)
+    for name in ("owner/nothing", "/no/such/folder"):
+        with pytest.raises(UserError, match=f"cannot load model '{name}': .* .valid: ") as error:
+            load_policy(name)
+        assert "\n" not in str(error.value)
 
 
 def pretend_package(monkeypatch, package, spec):

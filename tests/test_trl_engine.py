@@ -21,13 +21,13 @@ from paperlib.experiments.rows import table1_runs
 from paperlib.experiments.store import Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic
 from paperlib.report import table1
-from paperlib.rl import trl_engine, trl_trainer
+from paperlib.rl import trl_engine, trl_rollouts, trl_trainer
 from paperlib.rl.collect import make_stream
 from paperlib.rl.export import export
 from paperlib.rl.policy import load_policy
 from paperlib.rl.train import rate_factor
 from paperlib.rl.train import train as train_ours
-from paperlib.rl.trl_batches import deal, keep_groups
+from paperlib.rl.trl_rollouts import deal, keep_groups
 from paperlib.rl.trl_settings import FIXED, LAUNCH_DIR, OVERSAMPLING, SAME, grpo_settings
 from paperlib.rl.trl_trainer import StepCallback, TermsTrainer
 from paperlib.tasks.data import load_problems
@@ -110,7 +110,8 @@ def test_completions_are_shared_out_among_processes():
     ({"max_steps": 0}, "base model"),
     ({"engine": "verl"}, "unknown engine 'verl'; valid: ours, trl"),
     ({"engine": "ours"}, "engine is 'ours'; this one trains 'trl'"),
-    ({"beta": 0.1, "model": "owner/name::folder"}, "knows no subfolder"),
+    ({"beta": 0.1, "model": "owner/name::folder"}, "cannot load 'owner/name::folder'"),
+    ({"beta": 0.1, "model": "smollm2-gguf"}, "cannot load 'smollm2-gguf'"),
 ])  # fmt: skip
 def test_what_trl_cannot_do_is_refused_by_name(tmp_path, changes, words):
     with pytest.raises(UserError, match=words):
@@ -204,11 +205,6 @@ SIGNATURES = {
     "get_decay_parameter_names": "self, model",
     "_prepare_inputs": "self, generation_batch",
     "_tokenize_prompts": "self, prompts",
-    "_get_per_token_logps_and_entropies":
-        "self, model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, "
-        "compute_aux_loss, pixel_values, image_grid_thw, num_images, pixel_attention_mask, "
-        "spatial_shapes, num_tiles, image_sizes, token_type_ids, mm_token_type_ids, "
-        "image_position_ids",
     "_compute_loss": "self, model, inputs",
     "_clip_grad_norm": "self, model",
     "_save_checkpoint": "self, model, trial",
@@ -468,7 +464,7 @@ def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path, monkeypatc
 
 @NEEDS_TINY
 def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(trl_trainer, "grade_all", lambda texts, *_, **__: [False] * len(texts))
+    monkeypatch.setattr(trl_rollouts, "grade_all", lambda texts, *_, **__: [False] * len(texts))
     config = smoke("DAPO", max_empty_steps=2, max_completion_length=8, save_steps=4)
     trl_engine.train(config, tmp_path, device="cpu", progress=False)
     done = read_json(tmp_path / "complete.json")

@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +15,7 @@ from paperlib.methods.baselines import Correctness, Overlong
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
 from paperlib.methods.rollouts import call_term
-from paperlib.rl import trl_layers
+from paperlib.rl import trl_rollouts
 from paperlib.rl.collect import make_rollouts
 from paperlib.rl.policy import load_policy
 from paperlib.rl.sampling import sample_groups
@@ -63,6 +64,10 @@ class Trainer:
             "num_generations": 2, "num_generations_eval": None, "max_completion_length": 12,
             "per_device_train_batch_size": 2, "world_size": 1, **changes,
         })
+
+        # one process, in full precision
+        self.accelerator = SimpleNamespace(autocast=nullcontext)
+        self._dist = SimpleNamespace(gather_params=nullcontext)
 
     def log_metric(self, name, value):
         pass
@@ -179,10 +184,11 @@ def test_layer_logits_equal_those_the_sampler_records(reading, monkeypatch):
     ids, recorded = samples.completion_ids, samples.layer_logits
     places = [row % len(completion) for row, completion in enumerate(ids)]
     assert {0, 1, 2} < set(places)
-    monkeypatch.setattr(trl_layers, "_answers", lambda *_: [None, *places[1:]])
-    found = trl_layers.wrong_answers(
-        trainer, SimpleNamespace(logit=reading), [p for p in prompts for _ in range(3)], ids,
-        [0.0] * 8 + [1.0],
+    answers = iter([None, *places[1:]])
+    monkeypatch.setattr(trl_rollouts, "answer_token", lambda *_: next(answers))
+    found = trl_rollouts.wrong_answers(
+        trainer, SimpleNamespace(logit=reading, position="answer"),
+        [p for p in prompts for _ in range(3)], ids, [""] * 9, [0.0] * 8 + [1.0],
     )
     expected = torch.stack([recorded[row, at] for row, at in enumerate(places)])
     assert found.shape == (9, 4) and np.isnan(found[[0, 8]]).all()  # no answer, a right one
@@ -197,7 +203,9 @@ def test_meds_sees_the_wrong_answers_of_the_weights_being_trained():
     assert {key: len(rows) for key, rows in term.memory.items()} == {"p0": 1, "p1": 1}
     assert term.last_no_answer == 1  # "none"
     ids = [ord(c) for c in TEXTS[1]]
-    row = trl_layers.wrong_answers(trainer, term.settings, ["ask 0:"], [ids], [0.0])[0, -2:]
+    row = trl_rollouts.wrong_answers(
+        trainer, term.settings, ["ask 0:"], [ids], TEXTS[1:2], [0.0]
+    )[0, -2:]
     assert np.allclose(term.memory["p0"][0], row / np.linalg.norm(row), atol=1e-5)
     with torch.no_grad():
         trainer.model.model.layers[2].mlp.down_proj.weight.mul_(-1)  # an update

@@ -1,8 +1,7 @@
 """A run inside TRL: ``RunConfig(engine="trl")`` trained by one subclass of ``GRPOTrainer``.
 
-Our loop (:mod:`paperlib.rl.train`) knows one device; TRL brings several GPUs (accelerate,
-DeepSpeed, FSDP; ``paperlib/rl/launch``) and vLLM. The run folder is the same, so that tables,
-replay and evaluation need not know the engine. What differs from TRL's own trainer:
+The run folder is that of our loop (:mod:`paperlib.rl.train`), so that tables, replay and evaluation
+need not know the engine; ``paperlib/rl/README.md`` says what differs. Against TRL's own trainer:
 
 1. Rewards are our reward terms, called with the rollouts of all processes in each of them, and
    never in evaluation. Advantages are ours (float64, ``advantage_epsilon``).
@@ -10,11 +9,6 @@ replay and evaluation need not know the engine. What differs from TRL's own trai
    loss divides by its own mini-batch's tokens, TRL's by the mean of all.
 3. The learning rate stays the same within a generation step; weight decay is on all parameters.
 4. Checkpoints hold the memories and get our folder's names.
-
-What differs from our loop, besides rounding: TRL samples with ``generate`` or vLLM, so that equal
-seeds give other completions; dynamic sampling is one draw of ``OVERSAMPLING`` times the groups, an
-approximation which tables name; log-ratios are not clamped to +-20; no ``ratio_max``,
-``dual_clip`` or ``kl_clamped`` in the metrics. The entropy advantage is refused (RunConfig).
 """
 
 import os
@@ -30,9 +24,8 @@ from paperlib.errors import UserError
 from paperlib.rl.checkpoint import load_state, newest_checkpoint
 from paperlib.rl.collect import make_stream
 from paperlib.rl.config import RunConfig, finished
-from paperlib.rl.logs import RunLog, Watch, write_complete
-from paperlib.rl.policy import check_precision, load_policy, quiet_transformers, resolve_device
-from paperlib.rl.trackers import check_trackers
+from paperlib.rl.logs import RunLog, Watch, check_trackers
+from paperlib.rl.policy import SMOLLM2, check_precision, load_policy, resolve_device
 from paperlib.rl.train import end_reason, open_folder, restore_terms, reward_terms
 from paperlib.rl.trl_settings import grpo_settings, oversampling
 from paperlib.rl.trl_trainer import TermsTrainer
@@ -72,18 +65,17 @@ def train(
             max_skipped_steps=config.max_skipped_steps,
         )
     try:
-        if trainer.empty_steps == config.max_empty_steps:  # killed before complete.json
-            trainer.state.global_step = start * config.mini_batches
-        else:
-            with quiet_transformers(), warnings.catch_warnings():
+        if trainer.empty_steps < config.max_empty_steps:  # else killed before complete.json
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # TRL's own words to transformers
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         if first:
             trainer.run_log.close()
     if first:
-        reason = end_reason(config, trainer.empty_steps)
-        write_complete(folder, reason, trainer.step_in_work - 1, time.time() - trainer.began)
+        trainer.run_log.complete(
+            end_reason(config, trainer.empty_steps), time.time() - trainer.began
+        )
 
 
 def make_trainer(
@@ -92,9 +84,10 @@ def make_trainer(
     """The trainer of a run, ready to train from the start or from a checkpoint of ``folder``."""
     if config.engine != "trl":
         raise UserError(f"engine is {config.engine!r}; this one trains 'trl'")
-    if config.beta and "::" in config.model:
+    if config.beta and ("::" in config.model or config.model == SMOLLM2):
         raise UserError(
-            f"TRL loads the reference model by its name, and knows no subfolder ({config.model!r})"
+            f"TRL loads the reference model by its name, and cannot load {config.model!r}; valid "
+            "with beta > 0: 'tiny', a folder or a hub id, no subfolder"
         )
     problems = load_problems(config.dataset)
     terms = reward_terms(config)
@@ -109,24 +102,14 @@ def make_trainer(
         {"prompt": p.question, "id": p.id, "answer": p.answer}
         for p in (stream.problems[i] for i in order)
     ])
-    try:
-        with quiet_transformers():
-            trainer = TermsTrainer(
-                config, terms, folder, len(stream.problems), model=model, args=args,
-                processing_class=tokenizer, train_dataset=data,
-            )
-    except OSError as error:
-        raise UserError(
-            f"TRL loads the reference model by its name, and cannot load {config.model!r} "
-            f"({error}); valid with beta > 0: 'tiny', a folder or a hub id"
-        ) from error
+    trainer = TermsTrainer(
+        config, terms, folder, len(stream.problems), model=model, args=args,
+        processing_class=tokenizer, train_dataset=data,
+    )
     trainer.remove_callback(PrinterCallback)
-    # where the model is sharded, every process must make the same forward passes
-    sharded, updates = trainer._dist, config.mini_batches
-    if trainer.asking and (sharded.is_fsdp or (sharded.is_zero3 and updates == 1)):
+    if trainer.asking and trainer._dist.is_fsdp:
         raise UserError(
             f"reward term {trainer.asking.name!r} needs layer logits, which are not read under "
-            f"FSDP, nor under ZeRO-3 with mini_batches = {updates}; valid: ZeRO-3 with 2 or more, "
-            "or a model that is not sharded"
+            "FSDP; valid: ZeRO-3, or a model that is not sharded"
         )
     return trainer
