@@ -5,11 +5,10 @@ import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import trl
-from fault_world import GLOSSARY
+from fault_world import GLOSSARY, outcome_of
 from transformers import TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
@@ -33,7 +32,7 @@ from paperlib.rl.trl_trainer import StepCallback, TermsTrainer
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
-from tests.test_train import RepeatPenalty, outcome
+from tests.test_train import interrupted, stateful
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
@@ -235,13 +234,11 @@ def finished(tmp_path_factory):
         for name in SIGNATURES:
             patch.setattr(TermsTrainer, name, spied(name, getattr(TermsTrainer, name)))
         torch.set_num_threads(1)
-        trl_engine.train(stateful(), folder, device="cpu", progress=False)
+        trl_engine.train(stateful(**MEDS), folder, device="cpu", progress=False)
     return folder, list(order)
 
 
-def stateful():
-    config = smoke("MEDS", micro_batch_tokens=640)
-    return replace(config, terms=(*config.terms, RepeatPenalty()))
+MEDS = {"engine": "trl", "max_steps": 4, "max_completion_length": 40, "micro_batch_tokens": 640}
 
 
 @NEEDS_TINY
@@ -272,38 +269,33 @@ def test_prompts_are_our_loops_in_its_order(tmp_path):
 
 
 # what a base model's generation config may hold, beside its token ids
-SAMPLING = [
-    {"temperature": 0.2, "top_k": 2, "top_p": 0.5, "repetition_penalty": 1.3},
-    {"min_p": 0.3}, {"typical_p": 0.3}, {"epsilon_cutoff": 0.2}, {"eta_cutoff": 0.2},
-    {"top_h": 0.2}, {"no_repeat_ngram_size": 2}, {"encoder_no_repeat_ngram_size": 2},
-    {"bad_words_ids": [[20], [21, 22]]}, {"sequence_bias": [[[20], 9.0]]},
-    {"suppress_tokens": list(range(8, 40))}, {"begin_suppress_tokens": list(range(8, 40))},
-    {"min_length": 99, "max_length": 120}, {"min_new_tokens": 40}, {"max_new_tokens": 2},
-    {"stop_strings": ["a", "1"]}, {"forced_bos_token_id": 7}, {"forced_eos_token_id": 7},
-    {"exponential_decay_length_penalty": [1, 9.0]}, {"num_beams": 2, "length_penalty": 3.0},
-    {"num_return_sequences": 2}, {"renormalize_logits": True}, {"guidance_scale": 3.0},
-    {"remove_invalid_values": True}, {"penalty_alpha": 0.6}, {"encoder_repetition_penalty": 2.0},
-    {"use_cache": False}, {"output_scores": True, "return_dict_in_generate": True},
-]  # fmt: skip
+SAMPLING = {
+    "do_sample": True, "temperature": 0.2, "top_k": 2, "top_p": 0.5, "repetition_penalty": 1.3,
+    "min_p": 0.3, "typical_p": 0.3, "epsilon_cutoff": 0.2, "eta_cutoff": 0.2, "top_h": 0.2,
+    "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 2, "bad_words_ids": [[20], [21, 22]],
+    "sequence_bias": [[[20], 9.0]], "suppress_tokens": list(range(8, 40)),
+    "begin_suppress_tokens": list(range(8, 40)), "min_length": 99, "max_length": 120,
+    "min_new_tokens": 40, "max_new_tokens": 2, "stop_strings": ["a", "1"], "forced_bos_token_id": 7,
+    "forced_eos_token_id": 7, "exponential_decay_length_penalty": [1, 9.0], "num_beams": 2,
+    "length_penalty": 3.0, "num_return_sequences": 2, "renormalize_logits": True,
+    "guidance_scale": 3.0, "remove_invalid_values": True, "penalty_alpha": 0.6,
+    "encoder_repetition_penalty": 2.0, "use_cache": False, "output_scores": True,
+    "return_dict_in_generate": True,
+}  # fmt: skip
 
 
 @NEEDS_TINY
 def test_a_models_generation_config_reaches_no_rollout(tmp_path):
-    plain = read_json(MODEL_DIR / "generation_config.json")
+    plain, rollouts = read_json(MODEL_DIR / "generation_config.json"), []
     ids = {key: value for key, value in plain.items() if key.endswith("_token_id")}
-    sampled = {**ids, "do_sample": True}
     shutil.copytree(MODEL_DIR, tmp_path / "base")
-    for settings in SAMPLING:  # whatever it holds, only the token ids are kept
-        write_json_atomic(tmp_path / "base" / "generation_config.json", {**sampled, **settings})
-        kept = load_policy(tmp_path / "base")[0].generation_config.to_diff_dict()
-        assert set(kept) - {"transformers_version"} <= set(ids), (settings, kept)
-    together = {key: value for settings in SAMPLING for key, value in settings.items()}
-    rollouts = []
-    for name, content in (("plain", plain), ("all", {**sampled, **together})):
+    for name, content in (("plain", plain), ("all", {**SAMPLING, **ids})):
         write_json_atomic(tmp_path / "base" / "generation_config.json", content)
+        kept = load_policy(tmp_path / "base")[0].generation_config.to_diff_dict()
+        assert set(kept) - {"transformers_version"} <= set(ids)
         config = smoke("GRPO", model=str(tmp_path / "base"), max_steps=1, save_steps=1)
         trl_engine.train(config, tmp_path / name, device="cpu", progress=False)
-        rollouts.append(outcome(tmp_path / name)["rollouts"])
+        rollouts.append(outcome_of(tmp_path / name)["rollouts"])
     assert rollouts[0] == rollouts[1]
 
 
@@ -418,7 +410,7 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
 @NEEDS_TINY
 def test_the_folder_is_our_loops(finished):
     folder, _ = finished
-    config = stateful()
+    config = stateful(**MEDS)
     assert read_json(folder / "config.json")["engine"] == "trl"
     assert {k: read_json(folder / "complete.json")[k] for k in ("reason", "step")} == {
         "reason": "finished", "step": 4,
@@ -437,29 +429,12 @@ def test_the_folder_is_our_loops(finished):
 
 
 @NEEDS_TINY
-def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path, monkeypatch):
+def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path):
     """Bit for bit on the CPU: weights, rollouts, metrics; memories and global generators too."""
-    folder, _ = finished
-    real = trl_trainer.write_rollouts
-
-    def dies(target, rollouts, *rest):
-        if rollouts.step == 4:
-            raise KeyboardInterrupt
-        real(target, rollouts, *rest)
-
-    monkeypatch.setattr(trl_trainer, "write_rollouts", dies)
-    with pytest.raises(KeyboardInterrupt):
-        trl_engine.train(stateful(), tmp_path / "run", device="cpu", progress=False)
-    assert [row["step"] for row in read_jsonl(tmp_path / "run/metrics.jsonl")] == [1, 2, 3]
-    monkeypatch.setattr(trl_trainer, "write_rollouts", real)
-    torch.manual_seed(99)
-    np.random.seed(99)
-    trl_engine.train(stateful(), tmp_path / "run", device="cpu", progress=False)
-    assert outcome(tmp_path / "run") == outcome(folder)
-    states = [f / "checkpoints/000004/state.pt" for f in (folder, tmp_path / "run")]
-    a, b = (torch.load(path, weights_only=True)["terms"] for path in states)
-    assert torch.equal(a["repeat"]["seen"], b["repeat"]["seen"])
-    assert a["cluster_penalty"]["visits"] == b["cluster_penalty"]["visits"] != {}
+    interrupted(stateful(**MEDS), tmp_path / "run", trl_trainer, trl_engine.train, step=4)
+    found = outcome_of(tmp_path / "run")
+    assert found == outcome_of(finished[0])
+    assert found["memories"]["000004"]["cluster_penalty"]["visits"]
 
 
 @NEEDS_TINY
@@ -495,14 +470,3 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="cannot be written.*No space left"):
         Store(tmp_path).run(config).ensure(device="cpu", progress=False)
     assert not list(tmp_path.glob("*/*/checkpoints/*"))
-
-
-@NEEDS_TINY
-def test_a_run_that_only_skips_stops_as_configured(tmp_path, monkeypatch):
-    real = TermsTrainer._compute_loss
-    monkeypatch.setattr(TermsTrainer, "_compute_loss", lambda *args: real(*args) * float("nan"))
-    config = smoke("GRPO", max_completion_length=4, max_skipped_steps=2)
-    with pytest.raises(UserError, match="step 2: no gradient was finite for 2 steps on end"):
-        trl_engine.train(config, tmp_path, device="cpu", progress=False)
-    rows = read_jsonl(tmp_path / "metrics.jsonl")
-    assert [(row["updates"], row["skipped_updates"]) for row in rows] == [(0, 2), (0, 2)]
