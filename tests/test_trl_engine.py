@@ -17,17 +17,19 @@ from paperlib.errors import UserError
 from paperlib.experiments.plan import make_plan
 from paperlib.experiments.recipes import LAUNCH, METHODS, methods, recipe
 from paperlib.experiments.rows import table1_runs
+from paperlib.experiments.slurm import LAUNCH_DIR
 from paperlib.experiments.store import Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic
 from paperlib.report import table1
 from paperlib.rl import trl_engine, trl_rollouts, trl_trainer
 from paperlib.rl.collect import make_stream
+from paperlib.rl.config import OVERSAMPLING
 from paperlib.rl.export import export
 from paperlib.rl.policy import load_policy
 from paperlib.rl.train import rate_factor
 from paperlib.rl.train import train as train_ours
+from paperlib.rl.trl_engine import FIXED, SAME, grpo_settings
 from paperlib.rl.trl_rollouts import deal, keep_groups
-from paperlib.rl.trl_settings import FIXED, LAUNCH_DIR, OVERSAMPLING, SAME, grpo_settings
 from paperlib.rl.trl_trainer import StepCallback, TermsTrainer
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt

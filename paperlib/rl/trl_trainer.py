@@ -22,7 +22,6 @@ from paperlib.rl.config import RunConfig
 from paperlib.rl.logs import RunLog, rollout_metrics, write_rollouts
 from paperlib.rl.train import advantages_of, rate_factor, seed_everything, timed
 from paperlib.rl.trl_rollouts import deal, gathered, graded, keep_groups
-from paperlib.rl.trl_settings import oversampling
 from paperlib.tasks.data import Problem
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.symbolic import failures as grading_failures
@@ -110,7 +109,7 @@ class TermsTrainer(GRPOTrainer):
 
     def prompts(self) -> list[dict[str, str]]:
         """The data set's row of each completion that this process samples in the step."""
-        count = self.config.prompts_per_step * oversampling(self.config)
+        count = self.config.prompts_per_step * self.config.oversampling
         first = (self.step_in_work - 1) * count
         problems = self.train_dataset.select(range(first, first + count)).to_list()
         rows = [row for row in problems for _ in range(self.num_generations)]
@@ -195,7 +194,7 @@ class TermsTrainer(GRPOTrainer):
         found.clear()
         return {
             "step": step,
-            "epoch": step * config.prompts_per_step * oversampling(config) / self.problems,
+            "epoch": step * config.prompts_per_step * config.oversampling / self.problems,
             "learning_rate": config.learning_rate * rate_factor(config, step),
             **self.metrics,
         }
