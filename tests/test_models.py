@@ -13,7 +13,6 @@ import huggingface_hub
 import pytest
 import torch
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     CohereConfig,
@@ -32,7 +31,6 @@ from transformers import (
 from paperlib.errors import UserError
 from paperlib.evaluation.harness import evaluate
 from paperlib.experiments.recipes import eval_settings, recipe
-from paperlib.files import read_json, write_json_atomic
 from paperlib.methods import embeddings
 from paperlib.methods.embeddings import MINILM, TextEncoder
 from paperlib.rl import trl_engine
@@ -54,8 +52,6 @@ from paperlib.rl.update import update
 from paperlib.tasks.data import Problem, load_problems
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
-
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 
 SMALL = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
@@ -99,10 +95,10 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(MODEL_DIR)
 
 
-def save_build(kind, folder, tokenizer):
+def save_build(kind, folder, tokenizer, **more):
     config_class, changes = BUILDS[kind]
     torch.manual_seed(0)
-    config = config_class(**{**SMALL, "vocab_size": len(tokenizer) + 37, **changes})
+    config = config_class(**{**SMALL, "vocab_size": len(tokenizer) + 37, **changes, **more})
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():  # ones and zeros would hide what is left out
         for parameter in model.parameters():
@@ -235,16 +231,8 @@ def test_end_and_padding_tokens(tokenizer, tmp_path):
 @pytest.mark.parametrize("entry", ["ours", "trl", "evaluate"])
 @pytest.mark.parametrize("kind", ["Qwen3", "GPT-2"])  # RoPE; a table, which ends with IndexError
 def test_more_tokens_than_positions_are_named_before_any_work(tmp_path, tokenizer, kind, entry):
-    save_build(kind, tmp_path / "base", tokenizer)
-    path = tmp_path / "base" / "config.json"
-    positions = 130  # prompts of about 60 tokens
-    if kind == "Qwen3":
-        write_json_atomic(path, {**read_json(path), "max_position_embeddings": positions})
-    else:
-        torch.manual_seed(0)
-        config = AutoConfig.from_pretrained(tmp_path / "base", n_positions=positions)
-        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
-    base = str(tmp_path / "base")
+    base, positions = str(tmp_path / "base"), 130  # prompts of about 60 tokens
+    save_build(kind, base, tokenizer, max_position_embeddings=positions)
 
     def asked(length):
         if entry == "evaluate":

@@ -19,10 +19,7 @@ from paperlib.rl.train import train
 from paperlib.tasks.tiny import MODEL_DIR
 from tests.trl_world import loss_parity, with_our_sampler
 
-pytestmark = [
-    pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built"),
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = pytest.mark.usefixtures("one_thread")
 LOSSES = [("grpo", 0.0), ("grpo", 0.04), ("dapo", 0.0), ("dapo", 0.04), ("dr_grpo", 0.0),
           ("dr_grpo", 0.04)]  # fmt: skip
 

@@ -24,9 +24,6 @@ from paperlib.rl.sampling import Samples
 from paperlib.rl.train import restore_terms, seed_everything, train
 from paperlib.rl.trl_engine import train as trl_train
 from paperlib.tasks.data import load_problems
-from paperlib.tasks.tiny import MODEL_DIR
-
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 
 
 @dataclass

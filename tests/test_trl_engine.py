@@ -37,7 +37,6 @@ from paperlib.tasks.tiny import MODEL_DIR
 from tests.test_train import interrupted, stateful
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 
 
 def smoke(method="DAPO", **changes):
@@ -243,7 +242,6 @@ def finished(tmp_path_factory):
 MEDS = {"engine": "trl", "max_steps": 4, "max_completion_length": 40, "micro_batch_tokens": 640}
 
 
-@NEEDS_TINY
 def test_order_of_what_is_overridden(finished):
     _, order = finished
     for found, name in zip(order, SIGNATURES, strict=True):
@@ -253,7 +251,6 @@ def test_order_of_what_is_overridden(finished):
 # -- data and rollouts -------------------------------------------------------------------------
 
 
-@NEEDS_TINY
 def test_prompts_are_our_loops_in_its_order(tmp_path):
     config = smoke("DAPO", max_steps=5)  # 40 of 8 problems: over the epochs
     trainer = trl_engine.make_trainer(config, tmp_path)
@@ -286,7 +283,6 @@ SAMPLING = {
 }  # fmt: skip
 
 
-@NEEDS_TINY
 def test_a_models_generation_config_reaches_no_rollout(tmp_path):
     plain, rollouts = read_json(MODEL_DIR / "generation_config.json"), []
     ids = {key: value for key, value in plain.items() if key.endswith("_token_id")}
@@ -301,7 +297,6 @@ def test_a_models_generation_config_reaches_no_rollout(tmp_path):
     assert rollouts[0] == rollouts[1]
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("engine", ["ours", "trl"])
 def test_a_checkpoint_lists_every_token_that_ended_completions(tmp_path, engine):
     """As Qwen2.5-Math: the base lists the end of a text, the template closes turns with another."""
@@ -320,7 +315,6 @@ def test_a_checkpoint_lists_every_token_that_ended_completions(tmp_path, engine)
     assert sorted(read_json(policy / "generation_config.json")["eos_token_id"]) == [0, 2, 7]
 
 
-@NEEDS_TINY
 def test_learning_rate_moves_once_a_generation_step(tmp_path):
     config = smoke("Cosine", mini_batches=2, max_steps=6, warmup_steps=2)
     trainer = trl_engine.make_trainer(config, tmp_path)
@@ -383,7 +377,6 @@ def test_rows_are_dealt_group_by_group_whatever_the_processes():
     assert dealing([])[1] == [0, 0]
 
 
-@NEEDS_TINY
 def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
     trainer = trl_engine.make_trainer(smoke("DAPO"), tmp_path)
     trainer.create_optimizer_and_scheduler(trainer.args.max_steps)
@@ -409,7 +402,6 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
 # -- the run folder ----------------------------------------------------------------------------
 
 
-@NEEDS_TINY
 def test_the_folder_is_our_loops(finished):
     folder, _ = finished
     config = stateful(**MEDS)
@@ -430,7 +422,6 @@ def test_the_folder_is_our_loops(finished):
     assert tokenizer.chat_template and next(model.parameters()).isfinite().all()
 
 
-@NEEDS_TINY
 def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path):
     """Bit for bit on the CPU: weights, rollouts, metrics; memories and global generators too."""
     interrupted(stateful(**MEDS), tmp_path / "run", trl_trainer, trl_engine.train, step=4)
@@ -439,7 +430,6 @@ def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path):
     assert found["memories"]["000004"]["cluster_penalty"]["visits"]
 
 
-@NEEDS_TINY
 def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(trl_rollouts, "grade_all", lambda texts, *_, **__: [False] * len(texts))
     config = smoke("DAPO", max_empty_steps=2, max_completion_length=8, save_steps=4)
@@ -462,7 +452,6 @@ def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
     assert read_jsonl(tmp_path / "metrics.jsonl") == rows
 
 
-@NEEDS_TINY
 def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
