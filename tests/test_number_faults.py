@@ -140,15 +140,17 @@ def test_rewards_of_any_number_type_are_taken(make):
     (lambda v: (x for x in v), "generator <generator"), (lambda v: None, "NoneType None"),
     (lambda v: dict(enumerate(v)), "dict {0: 0.0, 1: 0.5, 2: 1.0}"), (lambda v: "abc", "str 'abc'"),
     (lambda v: ["0.5"] * 3, "list ['0.5', '0.5', '0.5']"), (lambda v: 0.5, "shape ()"),
+    (lambda v: v[:2], "shape (2,); expected (3,) numbers in a list, an array or a tensor"),
+    (lambda v: [0.0, np.nan, 0.0], "nan for rollout 1 (problem p1)"),
+    (lambda v: [np.inf] * 3, "inf for rollout 0 (problem p0); 3 of 3 are not finite"),
     (lambda v: [[0.5], [0.5, 1.0], []], "list [[0.5], [0.5, 1.0], []]"),
     (lambda v: [0.5, None, 0.5], "list [0.5, None, 0.5]"), (lambda v: [v, v, v], "shape (3, 3)"),
     (lambda v: np.array(v) * 1j, "ndarray array("), (lambda v: torch.ones(3, 1), "shape (3, 1)"),
 ])
 def test_rewards_that_are_no_numbers_are_named(make, says):
     with pytest.raises(UserError) as error:
-        call_term(Returns(make), rollouts("abc", step=7))
+        call_term(Returns(make), features("abc", step=7))
     assert f"reward term 'user' at step 7 returned {says}" in str(error.value)
-    assert "expected (3,) numbers in a list, an array or a tensor" in str(error.value)
 
 
 @pytest.mark.parametrize("engine", TRAIN)
