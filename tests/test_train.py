@@ -345,29 +345,23 @@ def test_a_run_resumes_wherever_other_gpus_are_visible(
 ):
     """Generators of the CPU stand in for those of the GPUs."""
     def visible(count):
-        gpus = tuple(torch.Generator().manual_seed(i) for i in range(count))
-        for name, value in {
-            "default_generators": gpus, "device_count": lambda: count, "_lazy_init": lambda: None,
-            "is_available": lambda: count > 0, "is_initialized": lambda: True,
-            "current_device": lambda: 0,
-        }.items():
-            monkeypatch.setattr(torch.cuda, name, value)
-        for name in ("_lazy_init", "is_initialized", "current_device", "device_count"):
-            monkeypatch.setattr(torch.cuda.random, name, getattr(torch.cuda, name), raising=False)
+        gpus = [torch.Generator().manual_seed(i) for i in range(count)]
+        monkeypatch.setattr(torch.cuda, "get_rng_state", lambda gpu: gpus[0].get_state())
+        monkeypatch.setattr(torch.cuda, "set_rng_state", lambda s, gpu: gpus[0].set_state(s))
         return gpus
 
     gpus = visible(saved_with)
     torch.rand(3, generator=gpus[0])
     state = rng_state(torch.device("cuda"))
     if earlier:
-        state["cuda"] = torch.cuda.get_rng_state_all()
+        state["cuda"] = [gpu.get_state() for gpu in gpus]
     expected = torch.rand(3, generator=gpus[0])
     gpus = visible(restored_with)
     restore_rng(state, torch.device("cuda" if gpus else "cpu"))
     if gpus:
         assert torch.equal(torch.rand(3, generator=gpus[0]), expected)
-        for i, other in enumerate(gpus[1:], start=1):
-            assert torch.equal(other.get_state(), torch.Generator().manual_seed(i).get_state())
+    for i, other in enumerate(gpus[1:], start=1):
+        assert torch.equal(other.get_state(), torch.Generator().manual_seed(i).get_state())
 
 
 def test_a_state_is_not_read_back_into_gpu_memory(tmp_path, monkeypatch):
