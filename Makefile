@@ -82,10 +82,10 @@ bring-your-own: setup ## a reward of your own, and both methods in a stock TRL t
 	@$(PY) $(REPRODUCE) bring-your-own
 
 gpu-check: setup ## SmolLM2-135M on GSM8K: four methods in ten minutes of a GPU, one JSON of results
-	@$(PY) tests/gpu_check.py --minutes 10 --out build/gpu-check
+	@$(PY) tests/benchmarks/gpu.py check --minutes 10 --out build/gpu-check.json
 
 gpu-parity: setup ## both engines on a GPU, fp32 and bf16: losses, gradients, short runs; one JSON
-	@$(PY) tests/gpu_parity.py --out build/gpu-parity
+	@$(PY) tests/benchmarks/gpu.py parity --out build/gpu-parity.json
 
 soak: setup ## 500 steps with each memory: does the process, a step or a file count grow? 10 minutes
 	@$(PY) tests/soak.py
@@ -94,7 +94,7 @@ bench: setup ## ours against TRL, generate and others; BENCH="step memory": some
 	@$(PY) tests/benchmarks/bench.py $(BENCH)
 
 gpu-bench: setup ## the same on a GPU: throughput, overheads, shares of the card's ceilings
-	@$(PY) tests/benchmarks/gpu_bench.py --out build/gpu-bench.json
+	@$(PY) tests/benchmarks/gpu.py bench --out build/gpu-bench.json
 
 tiny-model: setup ## rebuild the tiny world's model and encoder from scratch (changes tracked files)
 	@$(PY) -m paperlib tiny-model

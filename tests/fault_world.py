@@ -116,27 +116,26 @@ def outcome(root: Path, engine: str = "ours") -> dict[str, Any]:
     run = the_run(root, engine)
     (evaluation,) = run.folder.glob("evaluations/*.json")
     return {
-        **outcome_of(run),
+        **outcome_of(run.folder),
         "evaluation": {k: v for k, v in read_json(evaluation).items() if "seconds" not in k},
         "tables": {p.name: p.read_text() for p in (root / "figures").glob("table.*")},
     }
 
 
-def outcome_of(run: Run) -> dict[str, Any]:
+def outcome_of(folder: Path) -> dict[str, Any]:
     """All that training computed, times left out; weights and memories byte by byte."""
     import pandas as pd
 
-    assert run.status() == "complete"
     metrics = [
         {k: v for k, v in row.items() if not k.startswith("seconds/")}
-        for row in read_jsonl(run.folder / "metrics.jsonl")
+        for row in read_jsonl(folder / "metrics.jsonl")
     ]  # fmt: skip
-    files = sorted(run.folder.glob("rollouts/*.parquet"))
+    files = sorted(folder.glob("rollouts/*.parquet"))
     weights = {p.parent.name: p.read_bytes()
-               for p in run.folder.glob("checkpoints/[0-9]*/model.safetensors")}  # fmt: skip
+               for p in folder.glob("checkpoints/[0-9]*/model.safetensors")}  # fmt: skip
     states = {p.parent.name: plain(torch.load(p, weights_only=True)["terms"])
-              for p in run.folder.glob("checkpoints/[0-9]*/state.pt")}  # fmt: skip
-    done = read_json(run.folder / "complete.json")
+              for p in folder.glob("checkpoints/[0-9]*/state.pt")}  # fmt: skip
+    done = read_json(folder / "complete.json")
     return {
         "metrics": metrics, "rollouts": pd.concat(map(pd.read_parquet, files)).to_csv(),
         "weights": weights, "memories": states, "done": (done["step"], done["reason"]),

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paperlib.files import read_json
+
 HERE = Path(__file__).parent / "benchmarks"
 
 
@@ -60,11 +62,18 @@ def test_the_double_of_the_released_memory_by_hand():
     assert double.neighbours(queries[0]).tolist() == [[0, 1, 0], [0, 0, 1]]
 
 
-def test_the_gpu_script_runs_in_small_on_the_cpu(tmp_path):
-    import gpu_bench
+@pytest.mark.parametrize("part", [pytest.param("parity", marks=pytest.mark.slow), "bench"])
+def test_the_gpu_script_runs_in_small_on_the_cpu(tmp_path, part):
+    import gpu
 
-    found = gpu_bench.main(["--out", str(tmp_path / "found.json"), "--device", "cpu", "--small",
-                            "--repeats", "1"])
-    assert found["ours"]["first update, ratio_max - 1"] == pytest.approx(0, abs=1e-4)
-    assert found["ours"]["sampling"]["tokens_per_second"] > 0
-    assert set(found) == {"machine", "sizes", "ours", "overheads", "trl", "ours over TRL"}
+    found = gpu.main([part, "--out", str(tmp_path / "found.json"), "--device", "cpu", "--small",
+                      "--steps", "2"])  # fmt: skip
+    assert read_json(tmp_path / "found.json") == found
+    if part == "parity":
+        assert found["fp32 dapo beta 0.04"]["gradient"] < 1e-5 and found["MEDS trl"]["seconds"]
+        return
+    assert found["GRPO ours"]["first_update_ratio_max"] == pytest.approx(1, abs=1e-4)
+    assert found["GRPO trl"]["sampled_tokens_per_second"] > 0
+    assert found["seconds of a step over GRPO's, ours"].keys() == {
+        "GRPO ours", "MEDS ours", "Memory-R+ ours", "GRPO trl",
+    }  # fmt: skip

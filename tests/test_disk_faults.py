@@ -102,7 +102,7 @@ def test_a_full_disk_loses_nothing_and_the_same_command_goes_on(finished, run):
         assert newest_checkpoint(run.folder, 1).name == "000002"
         assert [row["step"] for row in run.metrics().to_dict("records")][:2] == [1, 2]
     run.ensure(device="cpu", progress=False)
-    assert outcome_of(run) == outcome_of(Store(finished).run(CONFIG))
+    assert outcome_of(run.folder) == outcome_of(Store(finished).run(CONFIG).folder)
 
 
 @pytest.mark.parametrize("error", [
@@ -255,7 +255,7 @@ def test_killed_between_checkpoint_and_metrics_no_line_is_lost(finished, run):
     lines = (run.folder / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run.folder / "metrics.jsonl").write_text("".join(lines[:2]))
     run.ensure(device="cpu", progress=False)
-    assert outcome_of(run) == outcome_of(Store(finished).run(CONFIG))
+    assert outcome_of(run.folder) == outcome_of(Store(finished).run(CONFIG).folder)
 
 
 def test_a_run_that_has_ended_early_is_not_trained_on_when_only_its_mark_is_missing(

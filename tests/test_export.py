@@ -61,26 +61,21 @@ def run(tmp_path_factory):
 
 
 def greedy(model, tokenizer):
-    """16 tokens, and the logits of the last."""
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "Ann has 3 apples and buys 4. How many?"}],
-        tokenize=False, add_generation_prompt=True,
+    """Text of 16 tokens after a question."""
+    turns = [{"role": "user", "content": "Ann has 3 apples and buys 4. How many?"}]
+    inputs = tokenizer.apply_chat_template(
+        turns, add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    ids = tokenizer(text, return_tensors="pt", add_special_tokens=False)["input_ids"]
-    out = model.generate(
-        ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=16,
-        output_logits=True, return_dict_in_generate=True,
-    )
-    return out.sequences.tolist(), out.logits[-1]
+    return model.generate(**inputs, do_sample=False, max_new_tokens=16).tolist()
 
 
 def test_auto_classes_load_it_and_it_answers_alike(run, tmp_path):
     folder, model, tokenizer = run
     target = export(folder, tmp_path / "new" / "policy")
     loaded = AutoModelForCausalLM.from_pretrained(target), AutoTokenizer.from_pretrained(target)
-    ids, logits = greedy(*loaded)
-    wanted, wanted_logits = greedy(model, tokenizer)
-    assert ids == wanted and torch.allclose(logits, wanted_logits, atol=1e-5)
+    assert greedy(*loaded) == greedy(model, tokenizer)
+    weights = loaded[0].state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
     assert loaded[1].chat_template == tokenizer.chat_template
     assert loaded[0].generation_config.eos_token_id == model.generation_config.eos_token_id
     assert {path.suffix for path in target.iterdir()} == {".safetensors", ".json", ".jinja", ".md"}

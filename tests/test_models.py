@@ -12,27 +12,11 @@ from importlib.machinery import ModuleSpec
 import huggingface_hub
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    CohereConfig,
-    Gemma2Config,
-    GPT2Config,
-    GraniteConfig,
-    Lfm2Config,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MambaConfig,
-    Qwen2Config,
-    Qwen3Config,
-    T5Config,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from paperlib.errors import UserError
 from paperlib.evaluation.harness import evaluate
 from paperlib.experiments.recipes import eval_settings, recipe
-from paperlib.files import read_json, write_json_atomic
 from paperlib.methods import embeddings
 from paperlib.methods.embeddings import MINILM, TextEncoder
 from paperlib.rl import trl_engine
@@ -56,8 +40,6 @@ from paperlib.tasks.data import Problem, load_problems
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
 
-pytestmark = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
-
 SMALL = {
     "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
@@ -69,26 +51,26 @@ LLAMA3 = {
 }
 # the papers' models, the laptop's, and builds that treat their logits in ways of their own
 BUILDS = {
-    "Qwen2.5": (Qwen2Config, {"tie_word_embeddings": True}),
-    "Qwen2.5-Math-7B": (Qwen2Config, {"tie_word_embeddings": False, "num_key_value_heads": 1}),
-    "Qwen3": (Qwen3Config, {"tie_word_embeddings": True, "head_dim": 16}),  # heads x dim > hidden
-    "Llama-3.2": (LlamaConfig, {
+    "Qwen2.5": ("qwen2", {"tie_word_embeddings": True}),
+    "Qwen2.5-Math-7B": ("qwen2", {"tie_word_embeddings": False, "num_key_value_heads": 1}),
+    "Qwen3": ("qwen3", {"tie_word_embeddings": True, "head_dim": 16}),  # heads x dim > hidden
+    "Llama-3.2": ("llama", {
         "tie_word_embeddings": True, "rope_parameters": LLAMA3, "eos_token_id": [2, 5, 6],
     }),
-    "Falcon3": (LlamaConfig, {
+    "Falcon3": ("llama", {
         "tie_word_embeddings": False, "num_attention_heads": 2, "num_key_value_heads": 1,
         "head_dim": 32,
     }),
-    "SmolLM2": (LlamaConfig, {
+    "SmolLM2": ("llama", {
         "tie_word_embeddings": True, "hidden_size": 36, "num_attention_heads": 9,
         "num_key_value_heads": 3, "head_dim": 4,
     }),
-    "Gemma 2": (Gemma2Config, {  # caps its logits; every other layer sees 6 tokens only
+    "Gemma 2": ("gemma2", {  # caps its logits; every other layer sees 6 tokens only
         "sliding_window": 6, "query_pre_attn_scalar": 8, "final_logit_softcapping": 5.0,
     }),
-    "Cohere": (CohereConfig, {"logit_scale": 0.3}),
-    "Granite": (GraniteConfig, {"logits_scaling": 3.0, "embedding_multiplier": 2.0}),
-    "GPT-2": (GPT2Config, {  # other names, positions learned, layers of another kind
+    "Cohere": ("cohere", {"logit_scale": 0.3}),
+    "Granite": ("granite", {"logits_scaling": 3.0, "embedding_multiplier": 2.0}),
+    "GPT-2": ("gpt2", {  # other names, positions learned, layers of another kind
         "n_embd": 32, "n_layer": 3, "n_head": 4, "attn_pdrop": 0.0, "resid_pdrop": 0.0,
         "embd_pdrop": 0.0,
     }),
@@ -100,11 +82,14 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(MODEL_DIR)
 
 
-def save_build(kind, folder, tokenizer):
-    config_class, changes = BUILDS[kind]
+def random_model(family, **changes):
+    return AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**SMALL, **changes}))
+
+
+def save_build(kind, folder, tokenizer, **more):
+    family, changes = BUILDS[kind]
     torch.manual_seed(0)
-    config = config_class(**{**SMALL, "vocab_size": len(tokenizer) + 37, **changes})
-    model = AutoModelForCausalLM.from_config(config)
+    model = random_model(family, **{"vocab_size": len(tokenizer) + 37, **changes, **more})
     with torch.no_grad():  # ones and zeros would hide what is left out
         for parameter in model.parameters():
             if parameter.ndim == 1:
@@ -237,16 +222,8 @@ def test_end_and_padding_tokens(tokenizer, tmp_path):
 @pytest.mark.parametrize("entry", ["ours", "trl", "evaluate"])
 @pytest.mark.parametrize("kind", ["Qwen3", "GPT-2"])  # RoPE; a table, which ends with IndexError
 def test_more_tokens_than_positions_are_named_before_any_work(tmp_path, tokenizer, kind, entry):
-    save_build(kind, tmp_path / "base", tokenizer)
-    path = tmp_path / "base" / "config.json"
-    positions = 130  # prompts of about 60 tokens
-    if kind == "Qwen3":
-        write_json_atomic(path, {**read_json(path), "max_position_embeddings": positions})
-    else:
-        torch.manual_seed(0)
-        config = AutoConfig.from_pretrained(tmp_path / "base", n_positions=positions)
-        AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "base")
-    base = str(tmp_path / "base")
+    base, positions = str(tmp_path / "base"), 130  # prompts of about 60 tokens
+    save_build(kind, base, tokenizer, max_position_embeddings=positions)
 
     def asked(length):
         if entry == "evaluate":
@@ -271,7 +248,7 @@ def test_more_tokens_than_positions_are_named_before_any_work(tmp_path, tokenize
 
 def test_positions_that_rope_stretches():
     def limit(**changes):
-        model = LlamaForCausalLM(LlamaConfig(**{**SMALL, "vocab_size": 8, **changes}))
+        model = random_model("llama", vocab_size=8, **changes)
         with pytest.raises(UserError, match="positions") as error:
             check_positions(model, [[1]], 10**9)
         return int(re.search(r"has (\d+) positions", str(error.value))[1])
@@ -282,12 +259,12 @@ def test_positions_that_rope_stretches():
     assert limit(rope_parameters={**yarn, "original_max_position_embeddings": 64}) == 256
 
 
-@pytest.mark.parametrize(("config", "why"), [
-    (T5Config(), "an encoder-decoder"),
-    (MambaConfig(), "state-space"),
-    (Lfm2Config(num_hidden_layers=2, layer_types=["conv", "full_attention"]), r"\(conv\)"),
-])
-def test_other_kinds_are_refused_by_their_config_alone(tmp_path, config, why):
+@pytest.mark.parametrize(("family", "why"), [
+    ("t5", "t5 is no decoder"), ("mamba", "mamba.* is no decoder"), ("lfm2", "of kind conv is no"),
+])  # fmt: skip
+def test_other_kinds_are_refused_by_their_config_alone(tmp_path, family, why):
+    layers = {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]}
+    config = AutoConfig.for_model(family, **layers if family == "lfm2" else {})
     config.save_pretrained(tmp_path)  # neither weights nor a tokenizer are there to be read
     with pytest.raises(UserError, match=why):
         load_policy(tmp_path)
@@ -316,28 +293,10 @@ def test_a_subfolder_of_a_folder_and_of_a_hub_repository(tmp_path, tokenizer, mo
 
 
 def test_what_is_not_here_is_told_in_one_line():
-    with pytest.raises(UserError, match="not on this machine, and the hub cannot be reached"):
-        load_policy("owner/nothing")
-    with pytest.raises(UserError, match="cannot load model '/no/such/folder'"):
-        load_policy("/no/such/folder")
-
-
-@pytest.mark.parametrize(("kind", "told"), [
-    ("GatedRepoError", "hf auth login"), ("RepositoryNotFoundError", "no such model"),
-])
-def test_refusals_of_the_hub_are_told_in_one_line(monkeypatch, kind, told):
-    error = getattr(huggingface_hub.errors, kind)
-
-    def refuse(*args, **options):
-        try:
-            raise error.__new__(error)
-        except error as cause:
-            raise OSError("a long text of transformers") from cause
-
-    monkeypatch.setattr(AutoConfig, "from_pretrained", refuse)
-    with pytest.raises(UserError, match=told) as caught:
-        load_policy("meta-llama/Llama-3.2-1B-Instruct")
-    assert "\n" not in str(caught.value)
+    for name in ("owner/nothing", "/no/such/folder"):
+        with pytest.raises(UserError, match=f"cannot load model '{name}': .* .valid: ") as error:
+            load_policy(name)
+        assert "\n" not in str(error.value)
 
 
 def pretend_package(monkeypatch, package, spec):

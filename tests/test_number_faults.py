@@ -31,6 +31,7 @@ from paperlib.tasks.grading import grade
 from paperlib.tasks.tiny import MODEL_DIR
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+TRAIN = {"ours": train, "trl": trl_engine.train}
 
 
 def short(**changes):
@@ -94,12 +95,14 @@ def test_an_update_without_a_finite_gradient_is_skipped_counted_and_explained(
     assert re.search(rf"rollout 2 \(problem \S+\) has {what}.*that is not", said)
 
 
-def test_a_run_that_only_skips_stops_as_configured(tmp_path):
+@pytest.mark.parametrize("engine", TRAIN)
+def test_a_run_that_only_skips_stops_as_configured(tmp_path, engine):
     config = short(terms=(Lengths((0.0, 1.0, -1e100, 1e100)),), scale_rewards=False, max_steps=4,
-                   max_skipped_steps=2)  # fmt: skip
+                   max_skipped_steps=2, engine=engine)  # fmt: skip
     with pytest.raises(UserError, match="step 2: no gradient was finite for 2 steps on end"):
-        train(config, tmp_path, device="cpu", progress=False)
-    assert len(read_jsonl(tmp_path / "metrics.jsonl")) == 2
+        TRAIN[engine](config, tmp_path, device="cpu", progress=False)
+    rows = read_jsonl(tmp_path / "metrics.jsonl")
+    assert [(row["updates"], row["skipped_updates"]) for row in rows] == [(0, 1), (0, 1)]
     assert not (tmp_path / "complete.json").exists()
     assert "max_skipped_steps" not in short().to_dict()  # stored runs keep their names
     assert short(max_skipped_steps=2).to_dict()["max_skipped_steps"] == 2
@@ -137,28 +140,27 @@ def test_rewards_of_any_number_type_are_taken(make):
     (lambda v: (x for x in v), "generator <generator"), (lambda v: None, "NoneType None"),
     (lambda v: dict(enumerate(v)), "dict {0: 0.0, 1: 0.5, 2: 1.0}"), (lambda v: "abc", "str 'abc'"),
     (lambda v: ["0.5"] * 3, "list ['0.5', '0.5', '0.5']"), (lambda v: 0.5, "shape ()"),
+    (lambda v: v[:2], "shape (2,); expected (3,) numbers in a list, an array or a tensor"),
+    (lambda v: [0.0, np.nan, 0.0], "nan for rollout 1 (problem p1)"),
+    (lambda v: [np.inf] * 3, "inf for rollout 0 (problem p0); 3 of 3 are not finite"),
     (lambda v: [[0.5], [0.5, 1.0], []], "list [[0.5], [0.5, 1.0], []]"),
     (lambda v: [0.5, None, 0.5], "list [0.5, None, 0.5]"), (lambda v: [v, v, v], "shape (3, 3)"),
     (lambda v: np.array(v) * 1j, "ndarray array("), (lambda v: torch.ones(3, 1), "shape (3, 1)"),
 ])
 def test_rewards_that_are_no_numbers_are_named(make, says):
     with pytest.raises(UserError) as error:
-        call_term(Returns(make), rollouts("abc", step=7))
+        call_term(Returns(make), features("abc", step=7))
     assert f"reward term 'user' at step 7 returned {says}" in str(error.value)
-    assert "expected (3,) numbers in a list, an array or a tensor" in str(error.value)
 
 
-@pytest.mark.parametrize("engine", ["ours", "trl"])
+@pytest.mark.parametrize("engine", TRAIN)
 @pytest.mark.parametrize("each", [1.7e308, 1e200])  # their sum overflows; its variance does
 def test_finite_rewards_whose_sum_is_not_are_named_with_their_terms(tmp_path, engine, each):
     terms = (Lengths((0.0, 1.0, each, 3.0)), Others((0.0, 0.0, each, 0.0)))
     with pytest.raises(UserError, match=r"step 1 sum to (inf|2e\+200) for rollout 2 .*'place' 1"
                                         r".*, 'others' 1.*; valid: up to 1e150"):  # fmt: skip
-        if engine == "ours":
-            train(short(terms=terms), tmp_path, device="cpu", progress=False)
-        else:
-            config = short(terms=terms, engine=engine)
-            trl_engine.train(config, tmp_path, device="cpu", progress=False)
+        config = short(terms=terms, engine=engine)
+        TRAIN[engine](config, tmp_path, device="cpu", progress=False)
 
 
 def test_weights_that_diverge_are_named_with_step_and_completion(tmp_path, monkeypatch):

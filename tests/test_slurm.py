@@ -27,7 +27,6 @@ from paperlib.experiments.progress import Progress, describe
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.experiments.store import Store
 from paperlib.files import read_json
-from paperlib.rl.trl_settings import LAUNCH_DIR
 from paperlib.tasks.tiny import MODEL_DIR
 
 submitit = pytest.importorskip("submitit", reason="the extra 'slurm' is not installed")
@@ -268,8 +267,8 @@ ON_CPU = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_m
 
 def test_the_launch_file_is_the_recipes_or_the_one_that_is_named(tmp_path):
     meds, memory_r = recipe("meds", "MEDS", "paper", 0), recipe("memory_r", "R1", "paper", 0)
-    assert module.launch_file(meds) == LAUNCH_DIR / "eight_gpus_vllm.yaml"
-    assert module.launch_file(memory_r) == LAUNCH_DIR / "eight_gpus_ddp.yaml"  # its own is for one
+    assert module.launch_file(meds) == module.LAUNCH_DIR / "eight_gpus_vllm.yaml"
+    assert module.launch_file(memory_r) == module.LAUNCH_DIR / "eight_gpus_ddp.yaml"  # not for one
     mine = tmp_path / "mine.yaml"
     mine.write_text(ON_CPU)
     assert module.launch_file(meds, str(mine)) == mine

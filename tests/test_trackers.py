@@ -7,9 +7,8 @@ import pytest
 
 from paperlib.errors import UserError
 from paperlib.files import write_json_atomic
-from paperlib.rl import trackers as module
-from paperlib.rl.logs import RunLog
-from paperlib.rl.trackers import check_trackers
+from paperlib.rl import logs as module
+from paperlib.rl.logs import RunLog, check_trackers
 
 
 def test_names(monkeypatch):

@@ -5,11 +5,10 @@ import shutil
 from dataclasses import fields, replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import trl
-from fault_world import GLOSSARY
+from fault_world import GLOSSARY, outcome_of
 from transformers import TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
@@ -18,25 +17,26 @@ from paperlib.errors import UserError
 from paperlib.experiments.plan import make_plan
 from paperlib.experiments.recipes import LAUNCH, METHODS, methods, recipe
 from paperlib.experiments.rows import table1_runs
+from paperlib.experiments.slurm import LAUNCH_DIR
 from paperlib.experiments.store import Store
 from paperlib.files import read_json, read_jsonl, write_json_atomic
 from paperlib.report import table1
-from paperlib.rl import trl_engine, trl_trainer
+from paperlib.rl import trl_engine, trl_rollouts, trl_trainer
 from paperlib.rl.collect import make_stream
+from paperlib.rl.config import OVERSAMPLING
 from paperlib.rl.export import export
 from paperlib.rl.policy import load_policy
 from paperlib.rl.train import rate_factor
 from paperlib.rl.train import train as train_ours
-from paperlib.rl.trl_batches import deal, keep_groups
-from paperlib.rl.trl_settings import FIXED, LAUNCH_DIR, OVERSAMPLING, SAME, grpo_settings
+from paperlib.rl.trl_engine import FIXED, SAME, grpo_settings
+from paperlib.rl.trl_rollouts import deal, keep_groups
 from paperlib.rl.trl_trainer import StepCallback, TermsTrainer
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
-from tests.test_train import RepeatPenalty, outcome
+from tests.test_train import interrupted, stateful
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 
 
 def smoke(method="DAPO", **changes):
@@ -110,7 +110,8 @@ def test_completions_are_shared_out_among_processes():
     ({"max_steps": 0}, "base model"),
     ({"engine": "verl"}, "unknown engine 'verl'; valid: ours, trl"),
     ({"engine": "ours"}, "engine is 'ours'; this one trains 'trl'"),
-    ({"beta": 0.1, "model": "owner/name::folder"}, "knows no subfolder"),
+    ({"beta": 0.1, "model": "owner/name::folder"}, "cannot load 'owner/name::folder'"),
+    ({"beta": 0.1, "model": "smollm2-gguf"}, "cannot load 'smollm2-gguf'"),
 ])  # fmt: skip
 def test_what_trl_cannot_do_is_refused_by_name(tmp_path, changes, words):
     with pytest.raises(UserError, match=words):
@@ -204,11 +205,6 @@ SIGNATURES = {
     "get_decay_parameter_names": "self, model",
     "_prepare_inputs": "self, generation_batch",
     "_tokenize_prompts": "self, prompts",
-    "_get_per_token_logps_and_entropies":
-        "self, model, input_ids, attention_mask, logits_to_keep, batch_size, compute_entropy, "
-        "compute_aux_loss, pixel_values, image_grid_thw, num_images, pixel_attention_mask, "
-        "spatial_shapes, num_tiles, image_sizes, token_type_ids, mm_token_type_ids, "
-        "image_position_ids",
     "_compute_loss": "self, model, inputs",
     "_clip_grad_norm": "self, model",
     "_save_checkpoint": "self, model, trial",
@@ -239,16 +235,13 @@ def finished(tmp_path_factory):
         for name in SIGNATURES:
             patch.setattr(TermsTrainer, name, spied(name, getattr(TermsTrainer, name)))
         torch.set_num_threads(1)
-        trl_engine.train(stateful(), folder, device="cpu", progress=False)
+        trl_engine.train(stateful(**MEDS), folder, device="cpu", progress=False)
     return folder, list(order)
 
 
-def stateful():
-    config = smoke("MEDS", micro_batch_tokens=640)
-    return replace(config, terms=(*config.terms, RepeatPenalty()))
+MEDS = {"engine": "trl", "max_steps": 4, "max_completion_length": 40, "micro_batch_tokens": 640}
 
 
-@NEEDS_TINY
 def test_order_of_what_is_overridden(finished):
     _, order = finished
     for found, name in zip(order, SIGNATURES, strict=True):
@@ -258,7 +251,6 @@ def test_order_of_what_is_overridden(finished):
 # -- data and rollouts -------------------------------------------------------------------------
 
 
-@NEEDS_TINY
 def test_prompts_are_our_loops_in_its_order(tmp_path):
     config = smoke("DAPO", max_steps=5)  # 40 of 8 problems: over the epochs
     trainer = trl_engine.make_trainer(config, tmp_path)
@@ -276,42 +268,35 @@ def test_prompts_are_our_loops_in_its_order(tmp_path):
 
 
 # what a base model's generation config may hold, beside its token ids
-SAMPLING = [
-    {"temperature": 0.2, "top_k": 2, "top_p": 0.5, "repetition_penalty": 1.3},
-    {"min_p": 0.3}, {"typical_p": 0.3}, {"epsilon_cutoff": 0.2}, {"eta_cutoff": 0.2},
-    {"top_h": 0.2}, {"no_repeat_ngram_size": 2}, {"encoder_no_repeat_ngram_size": 2},
-    {"bad_words_ids": [[20], [21, 22]]}, {"sequence_bias": [[[20], 9.0]]},
-    {"suppress_tokens": list(range(8, 40))}, {"begin_suppress_tokens": list(range(8, 40))},
-    {"min_length": 99, "max_length": 120}, {"min_new_tokens": 40}, {"max_new_tokens": 2},
-    {"stop_strings": ["a", "1"]}, {"forced_bos_token_id": 7}, {"forced_eos_token_id": 7},
-    {"exponential_decay_length_penalty": [1, 9.0]}, {"num_beams": 2, "length_penalty": 3.0},
-    {"num_return_sequences": 2}, {"renormalize_logits": True}, {"guidance_scale": 3.0},
-    {"remove_invalid_values": True}, {"penalty_alpha": 0.6}, {"encoder_repetition_penalty": 2.0},
-    {"use_cache": False}, {"output_scores": True, "return_dict_in_generate": True},
-]  # fmt: skip
+SAMPLING = {
+    "do_sample": True, "temperature": 0.2, "top_k": 2, "top_p": 0.5, "repetition_penalty": 1.3,
+    "min_p": 0.3, "typical_p": 0.3, "epsilon_cutoff": 0.2, "eta_cutoff": 0.2, "top_h": 0.2,
+    "no_repeat_ngram_size": 2, "encoder_no_repeat_ngram_size": 2, "bad_words_ids": [[20], [21, 22]],
+    "sequence_bias": [[[20], 9.0]], "suppress_tokens": list(range(8, 40)),
+    "begin_suppress_tokens": list(range(8, 40)), "min_length": 99, "max_length": 120,
+    "min_new_tokens": 40, "max_new_tokens": 2, "stop_strings": ["a", "1"], "forced_bos_token_id": 7,
+    "forced_eos_token_id": 7, "exponential_decay_length_penalty": [1, 9.0], "num_beams": 2,
+    "length_penalty": 3.0, "num_return_sequences": 2, "renormalize_logits": True,
+    "guidance_scale": 3.0, "remove_invalid_values": True, "penalty_alpha": 0.6,
+    "encoder_repetition_penalty": 2.0, "use_cache": False, "output_scores": True,
+    "return_dict_in_generate": True,
+}  # fmt: skip
 
 
-@NEEDS_TINY
 def test_a_models_generation_config_reaches_no_rollout(tmp_path):
-    plain = read_json(MODEL_DIR / "generation_config.json")
+    plain, rollouts = read_json(MODEL_DIR / "generation_config.json"), []
     ids = {key: value for key, value in plain.items() if key.endswith("_token_id")}
-    sampled = {**ids, "do_sample": True}
     shutil.copytree(MODEL_DIR, tmp_path / "base")
-    for settings in SAMPLING:  # whatever it holds, only the token ids are kept
-        write_json_atomic(tmp_path / "base" / "generation_config.json", {**sampled, **settings})
-        kept = load_policy(tmp_path / "base")[0].generation_config.to_diff_dict()
-        assert set(kept) - {"transformers_version"} <= set(ids), (settings, kept)
-    together = {key: value for settings in SAMPLING for key, value in settings.items()}
-    rollouts = []
-    for name, content in (("plain", plain), ("all", {**sampled, **together})):
+    for name, content in (("plain", plain), ("all", {**SAMPLING, **ids})):
         write_json_atomic(tmp_path / "base" / "generation_config.json", content)
+        kept = load_policy(tmp_path / "base")[0].generation_config.to_diff_dict()
+        assert set(kept) - {"transformers_version"} <= set(ids)
         config = smoke("GRPO", model=str(tmp_path / "base"), max_steps=1, save_steps=1)
         trl_engine.train(config, tmp_path / name, device="cpu", progress=False)
-        rollouts.append(outcome(tmp_path / name)["rollouts"])
+        rollouts.append(outcome_of(tmp_path / name)["rollouts"])
     assert rollouts[0] == rollouts[1]
 
 
-@NEEDS_TINY
 @pytest.mark.parametrize("engine", ["ours", "trl"])
 def test_a_checkpoint_lists_every_token_that_ended_completions(tmp_path, engine):
     """As Qwen2.5-Math: the base lists the end of a text, the template closes turns with another."""
@@ -330,7 +315,6 @@ def test_a_checkpoint_lists_every_token_that_ended_completions(tmp_path, engine)
     assert sorted(read_json(policy / "generation_config.json")["eos_token_id"]) == [0, 2, 7]
 
 
-@NEEDS_TINY
 def test_learning_rate_moves_once_a_generation_step(tmp_path):
     config = smoke("Cosine", mini_batches=2, max_steps=6, warmup_steps=2)
     trainer = trl_engine.make_trainer(config, tmp_path)
@@ -393,7 +377,6 @@ def test_rows_are_dealt_group_by_group_whatever_the_processes():
     assert dealing([])[1] == [0, 0]
 
 
-@NEEDS_TINY
 def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
     trainer = trl_engine.make_trainer(smoke("DAPO"), tmp_path)
     trainer.create_optimizer_and_scheduler(trainer.args.max_steps)
@@ -419,10 +402,9 @@ def test_an_update_without_anything_to_learn_from_changes_nothing(tmp_path):
 # -- the run folder ----------------------------------------------------------------------------
 
 
-@NEEDS_TINY
 def test_the_folder_is_our_loops(finished):
     folder, _ = finished
-    config = stateful()
+    config = stateful(**MEDS)
     assert read_json(folder / "config.json")["engine"] == "trl"
     assert {k: read_json(folder / "complete.json")[k] for k in ("reason", "step")} == {
         "reason": "finished", "step": 4,
@@ -440,35 +422,16 @@ def test_the_folder_is_our_loops(finished):
     assert tokenizer.chat_template and next(model.parameters()).isfinite().all()
 
 
-@NEEDS_TINY
-def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path, monkeypatch):
+def test_interrupted_and_resumed_is_uninterrupted(finished, tmp_path):
     """Bit for bit on the CPU: weights, rollouts, metrics; memories and global generators too."""
-    folder, _ = finished
-    real = trl_trainer.write_rollouts
-
-    def dies(target, rollouts, *rest):
-        if rollouts.step == 4:
-            raise KeyboardInterrupt
-        real(target, rollouts, *rest)
-
-    monkeypatch.setattr(trl_trainer, "write_rollouts", dies)
-    with pytest.raises(KeyboardInterrupt):
-        trl_engine.train(stateful(), tmp_path / "run", device="cpu", progress=False)
-    assert [row["step"] for row in read_jsonl(tmp_path / "run/metrics.jsonl")] == [1, 2, 3]
-    monkeypatch.setattr(trl_trainer, "write_rollouts", real)
-    torch.manual_seed(99)
-    np.random.seed(99)
-    trl_engine.train(stateful(), tmp_path / "run", device="cpu", progress=False)
-    assert outcome(tmp_path / "run") == outcome(folder)
-    states = [f / "checkpoints/000004/state.pt" for f in (folder, tmp_path / "run")]
-    a, b = (torch.load(path, weights_only=True)["terms"] for path in states)
-    assert torch.equal(a["repeat"]["seen"], b["repeat"]["seen"])
-    assert a["cluster_penalty"]["visits"] == b["cluster_penalty"]["visits"] != {}
+    interrupted(stateful(**MEDS), tmp_path / "run", trl_trainer, trl_engine.train, step=4)
+    found = outcome_of(tmp_path / "run")
+    assert found == outcome_of(finished[0])
+    assert found["memories"]["000004"]["cluster_penalty"]["visits"]
 
 
-@NEEDS_TINY
 def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(trl_trainer, "grade_all", lambda texts, *_, **__: [False] * len(texts))
+    monkeypatch.setattr(trl_rollouts, "grade_all", lambda texts, *_, **__: [False] * len(texts))
     config = smoke("DAPO", max_empty_steps=2, max_completion_length=8, save_steps=4)
     trl_engine.train(config, tmp_path, device="cpu", progress=False)
     done = read_json(tmp_path / "complete.json")
@@ -489,7 +452,6 @@ def test_a_run_without_mixed_groups_ends_and_says_so(tmp_path, monkeypatch):
     assert read_jsonl(tmp_path / "metrics.jsonl") == rows
 
 
-@NEEDS_TINY
 def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -499,14 +461,3 @@ def test_a_full_disk_leaves_no_half_checkpoint(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="cannot be written.*No space left"):
         Store(tmp_path).run(config).ensure(device="cpu", progress=False)
     assert not list(tmp_path.glob("*/*/checkpoints/*"))
-
-
-@NEEDS_TINY
-def test_a_run_that_only_skips_stops_as_configured(tmp_path, monkeypatch):
-    real = TermsTrainer._compute_loss
-    monkeypatch.setattr(TermsTrainer, "_compute_loss", lambda *args: real(*args) * float("nan"))
-    config = smoke("GRPO", max_completion_length=4, max_skipped_steps=2)
-    with pytest.raises(UserError, match="step 2: no gradient was finite for 2 steps on end"):
-        trl_engine.train(config, tmp_path, device="cpu", progress=False)
-    rows = read_jsonl(tmp_path / "metrics.jsonl")
-    assert [(row["updates"], row["skipped_updates"]) for row in rows] == [(0, 2), (0, 2)]

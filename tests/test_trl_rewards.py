@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,20 +11,17 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from paperlib.errors import UserError
-from paperlib.methods.baselines import Correctness, Overlong
+from paperlib.methods.baselines import Correctness
 from paperlib.methods.meds import ClusterPenalty, Meds
 from paperlib.methods.memory_r import Exploit, Explore, MemoryR
-from paperlib.methods.rollouts import call_term
-from paperlib.rl import trl_layers
+from paperlib.rl import trl_rollouts
 from paperlib.rl.collect import make_rollouts
 from paperlib.rl.policy import load_policy
 from paperlib.rl.sampling import sample_groups
 from paperlib.rl.trl_rewards import as_reward_function
 from paperlib.tasks.data import Problem, load_problems
 from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
-from paperlib.tasks.tiny import MODEL_DIR
 
-NEEDS_TINY = pytest.mark.skipif(not MODEL_DIR.exists(), reason="the tiny model is not built")
 END = 1
 
 
@@ -64,6 +62,10 @@ class Trainer:
             "per_device_train_batch_size": 2, "world_size": 1, **changes,
         })
 
+        # one process, in full precision
+        self.accelerator = SimpleNamespace(autocast=nullcontext)
+        self._dist = SimpleNamespace(gather_params=nullcontext)
+
     def log_metric(self, name, value):
         pass
 
@@ -89,14 +91,6 @@ class Trainer:
 TEXTS = ["\\boxed{7}", "\\boxed{8}", "none", "2\\boxed{9}"]
 
 
-def by_hand(step, texts=TEXTS):
-    """The same rollouts as ``Trainer.call(..., texts)``."""
-    n = len(texts)
-    problems = [Problem(f"p{i // 2}", f"question {i // 2}", "7") for i in range(n)]
-    return make_rollouts(step, 2, 12, problems, texts, [len(t) + 1 for t in texts], [False] * n,
-                         [float("7" in t) for t in texts])  # fmt: skip
-
-
 def memory_term(kind, **changes):
     term = kind(MemoryR.paper(**changes))
     term.encoder = Hashes()
@@ -118,7 +112,9 @@ def test_the_rollouts_are_those_of_our_loop():
     function = as_reward_function(spy)
     assert function.__name__ == "spy"
     assert trainer.call(function, TEXTS) == [0.0] * 4
-    expected = by_hand(1)
+    problems = [Problem(f"p{i // 2}", f"question {i // 2}", "7") for i in range(4)]
+    expected = make_rollouts(1, 2, 12, problems, TEXTS, [len(t) + 1 for t in TEXTS], [False] * 4,
+                             [1.0, 0.0, 0.0, 0.0])  # fmt: skip
     for name, value in vars(spy.seen).items():
         np.testing.assert_array_equal(value, getattr(expected, name), err_msg=name)
     messages = [[{"role": "assistant", "content": text}] for text in TEXTS]
@@ -130,41 +126,6 @@ def test_the_rollouts_are_those_of_our_loop():
     assert spy.seen.step == 2 and spy.seen.problem_ids == ["1", "1", "2", "2"]
     assert spy.seen.completions == TEXTS and spy.seen.golds == ["7"] * 4
     assert spy.seen.truncated.all() and spy.seen.accuracy.tolist() == [1, 0, 0, 0]
-
-
-@pytest.mark.parametrize("make", [
-    Correctness, lambda: Overlong(max_length=12, buffer=6),
-    lambda: memory_term(Exploit), lambda: memory_term(Explore, explore_warmup=1),
-])
-def test_equal_to_the_term_called_by_itself(make):
-    trainer, term = Trainer(), make()
-    function, nonzero = as_reward_function(make()), 0
-    for step, texts in enumerate([TEXTS, TEXTS[::-1], TEXTS], start=1):
-        rewards = trainer.call(function, texts)
-        assert rewards == call_term(term, by_hand(step, texts)).tolist()
-        assert all(type(value) is float for value in rewards)
-        trainer.state.global_step += 4  # updates, not generation steps
-        nonzero += np.count_nonzero(rewards)
-    assert nonzero
-
-
-def test_memory_grows_in_training_and_not_in_evaluation():
-    trainer, term = Trainer(), memory_term(Explore, explore_warmup=1)
-    function = as_reward_function(term)
-    trainer.call(function, TEXTS)
-    assert len(term.memory) == 2  # two questions with a wrong answer
-    state = copy.deepcopy(term.state_dict())
-    trainer.model.eval()
-    trainer.args.num_generations_eval = 3
-    new = {"id": ["a"] * 3, "question": ["new"] * 3}
-    first = trainer.call(function, TEXTS[1:], **new)
-    assert first == trainer.call(function, TEXTS[1:], **new)
-    after = term.state_dict()
-    assert len(term.memory) == 2
-    assert torch.equal(after["window_values"], state["window_values"])
-    trainer.model.train()
-    trainer.call(function, TEXTS[1:3], id=["a"] * 2, question=["new"] * 2)
-    assert len(term.memory) == 3
 
 
 @pytest.mark.parametrize("reading", ["normed", "raw"])
@@ -179,10 +140,11 @@ def test_layer_logits_equal_those_the_sampler_records(reading, monkeypatch):
     ids, recorded = samples.completion_ids, samples.layer_logits
     places = [row % len(completion) for row, completion in enumerate(ids)]
     assert {0, 1, 2} < set(places)
-    monkeypatch.setattr(trl_layers, "_answers", lambda *_: [None, *places[1:]])
-    found = trl_layers.wrong_answers(
-        trainer, SimpleNamespace(logit=reading), [p for p in prompts for _ in range(3)], ids,
-        [0.0] * 8 + [1.0],
+    answers = iter([None, *places[1:]])
+    monkeypatch.setattr(trl_rollouts, "answer_token", lambda *_: next(answers))
+    found = trl_rollouts.wrong_answers(
+        trainer, SimpleNamespace(logit=reading, position="answer"),
+        [p for p in prompts for _ in range(3)], ids, [""] * 9, [0.0] * 8 + [1.0],
     )
     expected = torch.stack([recorded[row, at] for row, at in enumerate(places)])
     assert found.shape == (9, 4) and np.isnan(found[[0, 8]]).all()  # no answer, a right one
@@ -197,7 +159,9 @@ def test_meds_sees_the_wrong_answers_of_the_weights_being_trained():
     assert {key: len(rows) for key, rows in term.memory.items()} == {"p0": 1, "p1": 1}
     assert term.last_no_answer == 1  # "none"
     ids = [ord(c) for c in TEXTS[1]]
-    row = trl_layers.wrong_answers(trainer, term.settings, ["ask 0:"], [ids], [0.0])[0, -2:]
+    row = trl_rollouts.wrong_answers(
+        trainer, term.settings, ["ask 0:"], [ids], TEXTS[1:2], [0.0]
+    )[0, -2:]
     assert np.allclose(term.memory["p0"][0], row / np.linalg.norm(row), atol=1e-5)
     with torch.no_grad():
         trainer.model.model.layers[2].mlp.down_proj.weight.mul_(-1)  # an update
@@ -261,7 +225,6 @@ def test_missing_columns_other_callers_and_resumed_runs_are_refused():
     assert trainer.call(function, TEXTS) == [1.0, 0.0, 0.0, 0.0]  # nothing to remember
 
 
-@NEEDS_TINY
 @pytest.mark.filterwarnings("ignore")
 def test_a_stock_trainer_runs_both_methods(tmp_path):
     from datasets import Dataset
@@ -283,6 +246,7 @@ def test_a_stock_trainer_runs_both_methods(tmp_path):
     args = GRPOConfig(
         output_dir=str(tmp_path), max_steps=2, learning_rate=1e-3, per_device_train_batch_size=16,
         per_device_eval_batch_size=16, gradient_accumulation_steps=1, num_generations=8,
+        num_generations_eval=4,
         max_completion_length=80, use_cpu=True, bf16=False, report_to="none", save_strategy="no",
         logging_steps=1, disable_tqdm=True, seed=0,
     )
@@ -302,8 +266,11 @@ def test_a_stock_trainer_runs_both_methods(tmp_path):
     assert 0 < sum(map(len, meds.memory.values())) < 32
     assert len(exploit.memory) and len(explore.memory) and len(exploit.window_values)
     assert log[1]["rewards/explore/std"] > 0
-    visits, seen = dict(meds.visits), spy.seen
-    trainer.evaluate()
+    visits, seen, state = dict(meds.visits), spy.seen, copy.deepcopy(explore.state_dict())
+    scores = trainer.evaluate()
     assert meds.visits == visits and spy.seen is seen  # copies answered
+    assert len(explore.memory) == len(state["memory"]["keys"])
+    assert torch.equal(explore.state_dict()["window_values"], state["window_values"])
+    assert np.isfinite(scores["eval_rewards/explore/mean"])
     ids = trainer._tokenize_prompts([rows[0]["prompt"]])[0]
     assert ids == [build_prompt(tokenizer, problems[0].question, "boxed")]

@@ -21,7 +21,7 @@ from paperlib.rl.logps import completion_logps
 from paperlib.rl.padding import left_padded
 from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
-from paperlib.rl.trl_batches import deal
+from paperlib.rl.trl_rollouts import deal
 from paperlib.rl.trl_trainer import TermsTrainer
 from paperlib.rl.update import _backward
 from paperlib.tasks.data import Problem

@@ -14,7 +14,6 @@ from paperlib.experiments.recipes import LAUNCH
 from paperlib.experiments.sizes import SIZES
 from paperlib.rl.cache import rows_at_once
 from paperlib.rl.config import RunConfig
-from paperlib.rl.trl_settings import oversampling
 from paperlib.tasks.data import problem_count
 
 CARD, CARD_FLOPS, CARD_BYTES = "A100 80 GB", 312e12, 80e9  # bf16, dense: NVIDIA's data sheet
@@ -48,7 +47,7 @@ def cost(job: Job) -> Cost:
     # checkpoints: of the base model one, else one every save_steps and one at the end
     count = -(-config.max_steps // config.save_steps) or 1
     rows = config.max_steps * config.prompts_per_step * config.num_generations
-    draws = oversampling(config) if config.engine == "trl" else 1
+    draws = config.oversampling
     sampled = draws * rows * config.max_completion_length
     trained = rows * (config.max_prompt_length + config.max_completion_length)
     evaluated = sum(map(evaluation_tokens, job.evaluations)) * (count if job.which == "all" else 1)

@@ -25,7 +25,7 @@ from paperlib.experiments.progress import Progress
 from paperlib.experiments.store import Run, Store
 from paperlib.processes import stop_all
 from paperlib.rl.config import RunConfig
-from paperlib.rl.trackers import check_trackers
+from paperlib.rl.logs import check_trackers
 
 POLL_SECONDS = 0.5
 
@@ -55,7 +55,7 @@ def grid(
         threads: of each run; a different number may change results in the last digits.
         device: "auto", "cpu", "cuda", ...
         slurm: options of a SLURM job, see :func:`paperlib.experiments.slurm.make_executor`.
-        report_to: who gets the metrics beside the run's folder, see :mod:`paperlib.rl.trackers`.
+        report_to: who gets the metrics beside the run's folder, see :mod:`paperlib.rl.logs`.
 
     A run that fails is a RuntimeError at the end, with the tail of its log; the others are complete
     by then, and another call resumes it.

@@ -27,8 +27,8 @@ from paperlib.experiments.jobs import Job, child_environment
 from paperlib.experiments.progress import Progress
 from paperlib.processes import stop_all
 from paperlib.rl.config import RunConfig
-from paperlib.rl.trl_settings import LAUNCH_DIR
 
+LAUNCH_DIR = Path(__file__).parents[1] / "rl" / "launch"  # accelerate's configurations
 POLL_SECONDS = 5.0  # a look at each run's folder
 LOOK_SECONDS = 60  # between two questions to SLURM
 GRACE_SECONDS = 40.0  # for accelerate to end its processes, which it gives 30 s

@@ -22,7 +22,7 @@ from paperlib.report.scores import (
     level_note,
 )
 from paperlib.report.tables import Cell, Column, Row, Table
-from paperlib.rl.trl_settings import OVERSAMPLING
+from paperlib.rl.config import OVERSAMPLING
 
 INTRINSIC = ("exploit", "explore", "cluster_penalty")
 # Methods with a memory, and the methods they add one memory to.

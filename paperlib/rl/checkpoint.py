@@ -24,7 +24,6 @@ from safetensors import safe_open
 
 from paperlib.errors import UserError
 from paperlib.files import read_jsonl, whole_checkpoints
-from paperlib.rl.policy import quiet_transformers
 
 STATES_KEPT = 2
 # state.pt is ours; the others are what the TRL engine's trainer keeps beside the weights
@@ -43,8 +42,7 @@ def save_checkpoint(run: Path, step: int, model: Any, tokenizer: Any, state: dic
     scratch.parent.mkdir(exist_ok=True)
     with dropped_unless_whole(scratch):
         scratch.mkdir()
-        with quiet_transformers():
-            model.save_pretrained(scratch)
+        model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         save_state(scratch, state)
         seal(run, scratch, step)

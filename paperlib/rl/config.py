@@ -15,6 +15,9 @@ CHOICES = {
     "engine": ENGINES,
 }  # fmt: skip
 LEAST = {"num_generations": 2, "seed": 0, "max_steps": 0, "warmup_steps": 0}  # other numbers: 1
+# Dynamic sampling of the TRL engine is one draw of so many times prompts_per_step groups, where our
+# loop draws until it has them.
+OVERSAMPLING = 2
 # Settings that came later than the first runs: at these values they change nothing and are left
 # out of a config, so that stored runs keep their names.
 LATER = {"scale_only_mixed_groups": False, "engine": "ours", "max_skipped_steps": 5}
@@ -113,6 +116,11 @@ class RunConfig:
         """Plain JSON values; each reward term is ``{"term": class name, **its fields}``."""
         out = {k: v for k, v in _values(self).items() if k not in LATER or v != LATER[k]}
         return {**out, "terms": [term_to_dict(term) for term in self.terms]}
+
+    @property
+    def oversampling(self) -> int:
+        """Groups drawn at once, in units of ``prompts_per_step``."""
+        return OVERSAMPLING if self.dynamic_sampling and self.engine == "trl" else 1
 
     @property
     def hash(self) -> str:

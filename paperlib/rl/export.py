@@ -9,12 +9,11 @@ a model or a user wrote is escaped in it, and folders of this machine are named 
 import json
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
-from paperlib.files import read_json, read_jsonl, whole_checkpoints
+from paperlib.files import read_json, read_jsonl, whole_checkpoints, written_together
 from paperlib.markdown import escape_markdown, fenced
 from paperlib.rl.checkpoint import check_policy
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
@@ -40,14 +39,11 @@ def export(run: Path, target: Path, step: int | None = None) -> Path:
     names = [name for name in check_policy(folders[step]) if name.endswith(KINDS)]
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UserError(f"{target} is there already; give a new folder or an empty one")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
-        folder = Path(scratch) / "policy"
+    with written_together([target]) as (folder,):
         folder.mkdir()
         for name in names:
             shutil.copy2(folders[step] / name, folder / name)
         (folder / "README.md").write_text(model_card(run, step), encoding="utf-8")
-        folder.replace(target)
     return target
 
 
@@ -103,14 +99,11 @@ def _evaluations(run: Path, step: int) -> list[tuple]:
     rows = []
     for path in sorted((run / "evaluations").glob(f"{step:06d}-*.json")):
         result = read_json(path)
-        settings, groups = result["settings"], {}
-        joined = "+" in settings["task"]  # then a problem's level names its task
-        for p in result["problems"]:
-            task = p["level"] if joined else settings["task"]
-            groups.setdefault(task, []).append(p["correct"] / p["n"])
-        n = settings["samples"]
-        greedy = n == 1 and not settings["temperature"]
-        decoding = "greedy" if greedy else f"temperature {settings['temperature']}, {n} samples"
+        task, n, groups = result["settings"]["task"], result["settings"]["samples"], {}
+        for p in result["problems"]:  # of tasks that are joined, the level names a problem's own
+            groups.setdefault(p["level"] if "+" in task else task, []).append(p["correct"] / p["n"])
+        temperature = result["settings"]["temperature"]
+        decoding = f"temperature {temperature}, {n} samples" if temperature or n > 1 else "greedy"
         for task, scores in groups.items():
             score, solved = sum(scores), sum(x > 0 for x in scores)
             rows.append((task, len(scores), decoding, f"{100 * score / len(scores):.1f}",

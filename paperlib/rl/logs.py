@@ -1,27 +1,35 @@
 """What a run writes down: metrics (JSON lines, trackers), rollouts (parquet), progress.
 
-``paperlib/rl/README.md`` explains every metric.
+``paperlib/rl/README.md`` explains every metric. ``report_to`` names who gets them besides
+metrics.jsonl, with commas between; it changes no result and is no part of a config. The default
+writes TensorBoard's files into the run's folder. trackio keeps a local database unless its own
+environment variables (TRACKIO_SPACE_ID, ...) say otherwise; wandb sends to its service
+(WANDB_MODE=offline: not yet). Nothing is sent unless one of the two is named.
 """
 
 import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm.auto import tqdm
 
-from paperlib.errors import UserError
-from paperlib.files import read_jsonl, write_json_atomic, write_text_atomic
+from paperlib.errors import UserError, check_choice
+from paperlib.files import read_json, read_jsonl, short_hash, write_json_atomic, write_text_atomic
 from paperlib.methods.rollouts import Rollouts
-from paperlib.rl.trackers import open_tracker
 
 # Gets the rows of metrics.jsonl so far, after every step; what it returns is shown to the user.
 Watch = Callable[[list[dict[str, float]]], list[str]]
 
+TRACKERS = ("tensorboard", "trackio", "wandb")  # each is the name of its package, too
 STALL_STEPS = 4  # steps on end after which a run is told to teach nothing
 NO_GRADIENT = "no gradient was finite"
 STALLS: dict[str, Callable[[dict[str, float]], bool]] = {
@@ -30,6 +38,42 @@ STALLS: dict[str, Callable[[dict[str, float]], bool]] = {
     "every completion was cut at max_completion_length": lambda row: row.get("truncated") == 1,
     NO_GRADIENT: lambda row: bool(row.get("skipped_updates")) and not row.get("updates"),
 }
+
+
+def check_trackers(report_to: str) -> tuple[str, ...]:
+    """The names in ``report_to``, each once; "none" or an empty text: none."""
+    names = tuple(dict.fromkeys(n.strip() for n in report_to.split(",") if n.strip()))
+    if names == ("none",):
+        return ()
+    for name in names:
+        check_choice("report_to", name, TRACKERS)
+        if find_spec(name) is None:
+            raise UserError(f"report_to names {name}, which is not installed: pip install {name}")
+    return names
+
+
+def open_tracker(name: str, folder: Path, start: int) -> Any:
+    """What has ``log(metrics, step=...)`` and ``finish()``, for a run that has done ``start``
+    steps. A resumed run goes on under its old name, one that was deleted and trained anew has a
+    new one: the name tells when the folder was made."""
+    if name == "tensorboard":
+        from torch.utils.tensorboard import SummaryWriter
+
+        # steps after the checkpoint are trained again: their points go
+        writer = SummaryWriter(str(folder / "tensorboard"), purge_step=start + 1)
+        writer.log, writer.finish = partial(_add_scalars, writer), writer.close
+        return writer
+    title = f"{folder.name}-{short_hash(read_json(folder / 'environment.json'))}"
+    own = {"id": title, "dir": str(folder)} if name == "wandb" else {}
+    config = read_json(folder / "config.json")
+    return import_module(name).init(
+        project="paperlib", name=title, resume="allow", config=config, **own
+    )
+
+
+def _add_scalars(writer: Any, metrics: dict[str, float], step: int) -> None:
+    for name, value in metrics.items():
+        writer.add_scalar(name, value, step)
 
 
 class RunLog:
@@ -66,7 +110,7 @@ class RunLog:
     def step(self, metrics: dict[str, float], notes: Sequence[str] = ()) -> None:
         """Append one step and show the user its notes, stalls and what the watch says."""
         step = metrics["step"]
-        check_there(self._path, step)
+        self._check_there(step)
         self._file.write(json.dumps(metrics) + "\n")
         self._file.flush()
         for tracker in self._trackers:
@@ -100,24 +144,22 @@ class RunLog:
             tqdm.write(f"{self._name}: {text}")
         sys.stdout.flush()
 
+    def _check_there(self, step: int) -> None:
+        if not self._path.exists():  # what is written to it goes nowhere
+            raise UserError(f"{self._path} was removed at step {step}; the run stops")
+
+    def complete(self, reason: str, seconds: float) -> None:
+        """Write complete.json, the last thing that a run does."""
+        step = len(self._rows)
+        self._check_there(step)
+        record = {"reason": reason, "step": step, "seconds": round(seconds, 1)}
+        write_json_atomic(self._path.with_name("complete.json"), record)
+
     def close(self) -> None:
         self._file.close()
         for tracker in self._trackers:
             tracker.finish()
         self._bar.close()
-
-
-def check_there(metrics: Path, step: int) -> None:
-    """Refuse to go on if metrics.jsonl is gone: what is written to it goes nowhere."""
-    if not metrics.exists():
-        raise UserError(f"{metrics} was removed at step {step}; the run stops")
-
-
-def write_complete(folder: Path, reason: str, step: int, seconds: float) -> None:
-    """Write complete.json, the last thing that a run does."""
-    check_there(folder / "metrics.jsonl", step)
-    record = {"reason": reason, "step": step, "seconds": round(seconds, 1)}
-    write_json_atomic(folder / "complete.json", record)
 
 
 def _streak(rows: Sequence[dict[str, float]], holds: Callable[[dict[str, float]], bool]) -> int:

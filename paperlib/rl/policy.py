@@ -19,12 +19,6 @@ SMOLLM2 = "smollm2-gguf"
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
 VALID = f"valid: 'tiny', {SMOLLM2!r}, a folder, a hub id, or 'owner/name::subfolder'"
-HUB_SAYS = {
-    "GatedRepoError": "it is gated: accept its licence on its page at https://huggingface.co, then "
-    "log in with `hf auth login`",
-    "RepositoryNotFoundError": "the hub has no such model, or it is private",
-    "LocalEntryNotFoundError": "it is not on this machine, and the hub cannot be reached",
-}
 
 
 def resolve_device(device: str = "auto") -> torch.device:
@@ -49,20 +43,6 @@ def check_precision(precision: str, device: torch.device) -> None:
 
 
 @contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No progress bar of transformers for loading or saving: it would break up ours."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-
-
-@contextmanager
 def in_eval_mode(model: Any) -> Iterator[None]:
     """The model without dropout, handed back in the mode it was in."""
     was_training = model.training
@@ -83,24 +63,26 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
     from transformers import GgufConfig as Gguf
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # for loading and saving: it would break up ours
     source, where = _source(name)
     # Without an answer to trust_remote_code transformers would ask on the terminal.
     where["trust_remote_code"] = False
     try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(source, **where)
-            _check_kind(name, config)
-            tokenizer = AutoTokenizer.from_pretrained(source, **where)
-            if not tokenizer.chat_template:
-                raise UserError(f"the tokenizer of {str(name)!r} has no chat template")
-            # plain float32 weights, which can be trained and saved, not blocks of 4 bits
-            gguf = Gguf(dequantize=True) if "gguf_file" in where else None
-            model = AutoModelForCausalLM.from_pretrained(
-                source, config=config, dtype=torch.float32, quantization_config=gguf, **where
-            )
+        config = AutoConfig.from_pretrained(source, **where)
+        _check_kind(config)
+        tokenizer = AutoTokenizer.from_pretrained(source, **where)
+        if not tokenizer.chat_template:
+            raise UserError("its tokenizer has no chat template")
+        # plain float32 weights, which can be trained and saved, not blocks of 4 bits
+        gguf = Gguf(dequantize=True) if "gguf_file" in where else None
+        model = AutoModelForCausalLM.from_pretrained(
+            source, config=config, dtype=torch.float32, quantization_config=gguf, **where
+        )
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise UserError(f"cannot load model {str(name)!r}: {_why(error)} ({VALID})") from error
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(f"cannot load model {str(name)!r}: {why} ({VALID})") from error
     if gguf:
         _mend_smollm2(tokenizer)
     model.generation_config = GenerationConfig(
@@ -142,36 +124,19 @@ def _mend_smollm2(tokenizer: Any) -> None:
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(parts)
 
 
-def _check_kind(name: str | Path, config: Any) -> None:
+def _check_kind(config: Any) -> None:
     """Refuse a config that is not that of a decoder which our sampler's cache serves."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING as DECODERS
 
-    known = type(config) in DECODERS
-    stateful = known and getattr(DECODERS[type(config)], "_is_stateful", False)
+    decoder = None if config.is_encoder_decoder else DECODERS.get(type(config), None)
+    stateful = getattr(decoder, "_is_stateful", False)  # state-space and recurrent models
     kinds = set(getattr(config.get_text_config(), "layer_types", None) or ()) - CACHED_LAYERS
-    for what, holds in {
-        "an encoder-decoder": config.is_encoder_decoder, "no causal language model": not known,
-        "a state-space or recurrent model, which has no keys and values to cache": stateful,
-        f"a model with layers of other kinds ({', '.join(sorted(kinds))})": kinds,
-    }.items():
-        if holds:
-            raise UserError(
-                f"model {str(name)!r} ({config.model_type}) is {what}; valid are decoders with "
-                "attention in every layer, such as Llama, Qwen2, Qwen3, Gemma or Mistral"
-            )
-
-
-def _why(error: BaseException) -> str:
-    """The cause in one line; the hub's refusals lie deeper than transformers' words for them."""
-    from huggingface_hub import errors
-
-    cause: BaseException | None = error
-    while cause:
-        for kind, words in HUB_SAYS.items():
-            if isinstance(cause, getattr(errors, kind)):
-                return words
-        cause = cause.__cause__ or cause.__context__
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    if not decoder or stateful or kinds:
+        other = f", with layers of kind {', '.join(sorted(kinds))}" if kinds else ""
+        raise UserError(
+            f"{config.model_type}{other} is no decoder with keys and values to cache in every "
+            "layer; valid are models such as Llama, Qwen2, Qwen3, Gemma or Mistral"
+        )
 
 
 def scale_logits(model: Any, logits: torch.Tensor) -> torch.Tensor:

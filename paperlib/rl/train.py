@@ -37,10 +37,9 @@ from paperlib.rl.checkpoint import (
 from paperlib.rl.collect import collect, make_stream
 from paperlib.rl.config import RunConfig, finished
 from paperlib.rl.logps import check_head
-from paperlib.rl.logs import RunLog, Watch, rollout_metrics, write_complete, write_rollouts
+from paperlib.rl.logs import RunLog, Watch, check_trackers, rollout_metrics, write_rollouts
 from paperlib.rl.objective import group_advantages, groups_without_spread
 from paperlib.rl.policy import check_precision, load_policy, resolve_device
-from paperlib.rl.trackers import check_trackers
 from paperlib.rl.update import update
 from paperlib.tasks.data import load_problems
 
@@ -53,7 +52,7 @@ def train(
 
     ``watch`` gets the metrics of all steps so far after each step and returns lines to show, such
     as the warnings of ``paperlib.evaluation.collapse.CollapseWatch``. ``report_to``: who else gets
-    the metrics, see :mod:`paperlib.rl.trackers`.
+    the metrics, see :mod:`paperlib.rl.logs`.
     """
     folder = Path(folder)
     if finished(config, folder):
@@ -128,7 +127,7 @@ def train(
             log.step({**row, **clock}, batch.trouble if batch else ())
     finally:
         log.close()
-    write_complete(folder, end_reason(config, empty_steps), step, time.time() - began)
+    log.complete(end_reason(config, empty_steps), time.time() - began)
 
 
 def end_reason(config: RunConfig, empty_steps: int) -> str:

@@ -3,17 +3,10 @@
     terms = recipe("memory_r", "Memory-R+", "tiny", seed=0).terms
     GRPOTrainer(model, reward_funcs=[as_reward_function(term) for term in terms], ...)
 
-The data set has the columns ``id``, ``question``, ``answer`` next to ``prompt``. Through the
-``log_metric`` method that TRL hands it, the function knows the trainer: the weights that are being
-trained, the tokenizer, the settings, and whether this is training.
-
-What a stock trainer costs against our own loop:
-
-1. MEDS needs layer logits, which our sampler records on the way. A reward function sees text and
-   tokens only, so that one more forward pass, over the wrong rollouts with an answer, is made.
-2. There is no dynamic sampling: groups that DAPO drops are trained on, rewarded and remembered.
-3. Its checkpoints do not hold what a term remembers. A run that is resumed is refused.
-4. One process only: each of several would remember its own rollouts alone.
+The data set has the columns ``id``, ``question``, ``answer`` next to ``prompt``. What it costs
+against our own engines: MEDS needs one more forward pass, over the wrong rollouts with an answer;
+there is no dynamic sampling; a resumed run and several processes are refused, since the trainer's
+checkpoints do not hold what a term remembers, and each process would remember its own rollouts.
 """
 
 import copy
@@ -22,11 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from paperlib.errors import UserError
-from paperlib.methods.rollouts import RewardTerm, Rollouts, call_term
+from paperlib.methods.rollouts import RewardTerm, call_term
 from paperlib.rl.collect import make_rollouts
-from paperlib.rl.policy import end_tokens
-from paperlib.rl.trl_layers import wrong_answers
-from paperlib.tasks.grading import grade_all
+from paperlib.rl.trl_rollouts import graded
 from paperlib.tasks.rows import OWN_ROWS, Problem, check_problems, to_problem
 
 COLUMNS = ("id", "question", "answer")
@@ -42,12 +33,14 @@ def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
     generation batch, as in our loop; TRL's ``global_step`` counts updates.
     """
     calls = 0
+    asking = term if getattr(term, "needs_layer_logits", False) else None
 
     def reward(
         prompts: list, completions: list, completion_ids: list[list[int]],
         log_metric: Any = None, **columns: Any,
     ) -> list[float]:
         nonlocal calls
+        # a method of the trainer, and the way to its weights, tokenizer and settings
         trainer = getattr(log_metric, "__self__", None)
         if trainer is None:
             raise UserError(
@@ -58,11 +51,18 @@ def as_reward_function(term: RewardTerm) -> Callable[..., list[float]]:
         if training and not calls:
             _check_start(trainer, term)
         calls += training
-        rollouts = _rollouts(trainer, max(calls, 1), completion_ids, columns)
-        if getattr(term, "needs_layer_logits", False):
-            rollouts.layer_logits = wrong_answers(
-                trainer, term.settings, prompts, completion_ids, rollouts.accuracy
+        problems, args = _problems(columns), trainer.args
+        size = (not training and args.num_generations_eval) or args.num_generations
+        ids = [problem.id for problem in problems]
+        if any(ids[i : i + size] != ids[i : i + 1] * size for i in range(0, len(ids), size)):
+            raise UserError(
+                f"{len(ids)} completions of problems {', '.join(dict.fromkeys(ids))} are not whole "
+                f"groups of {size}; choose batch sizes that are multiples of num_generations"
             )
+        rows = graded(trainer, prompts, completion_ids, problems, asking)
+        rollouts = make_rollouts(
+            max(calls, 1), size, args.max_completion_length, *zip(*rows, strict=True)
+        )
         return call_term(term if training else copy.deepcopy(term), rollouts).tolist()
 
     reward.__name__ = term.name
@@ -100,27 +100,3 @@ def _problems(columns: Mapping[str, Any]) -> list[Problem]:
     ]
     check_problems(list(dict.fromkeys(problems)), _ROWS.name)
     return problems
-
-
-def _rollouts(
-    trainer: Any, step: int, completion_ids: list[list[int]], columns: dict[str, Any]
-) -> Rollouts:
-    """What our loop would have made of the same completions, layer logits aside."""
-    problems, args = _problems(columns), trainer.args
-    ids, size = [problem.id for problem in problems], args.num_generations
-    if not trainer.model.training:
-        size = args.num_generations_eval or size
-    groups = [ids[i : i + size] for i in range(0, len(ids), size)]
-    if any(group != group[:1] * size for group in groups):
-        raise UserError(
-            f"{len(ids)} completions of problems {', '.join(dict.fromkeys(ids))} are not whole "
-            f"groups of {size}; choose batch sizes that are multiples of num_generations"
-        )
-    # decoded here, because a trainer that parses messages may cut the reasoning out of them
-    texts = trainer.processing_class.batch_decode(completion_ids, skip_special_tokens=True)
-    ends = end_tokens(trainer.model, trainer.processing_class)
-    return make_rollouts(
-        step, size, args.max_completion_length, problems, texts, list(map(len, completion_ids)),
-        [not row or row[-1] not in ends for row in completion_ids],
-        grade_all(texts, [p.answer for p in problems], questions=columns["question"]),
-    )

@@ -5,7 +5,6 @@ TRL calls them, against the version that is installed.
 """
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,8 @@ from paperlib.rl.collect import make_rollouts
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logs import RunLog, rollout_metrics, write_rollouts
 from paperlib.rl.train import advantages_of, rate_factor, seed_everything, timed
-from paperlib.rl.trl_batches import deal, gathered, keep_groups
-from paperlib.rl.trl_layers import read_along, wrong_answers
-from paperlib.rl.trl_settings import oversampling
+from paperlib.rl.trl_rollouts import deal, gathered, graded, keep_groups
 from paperlib.tasks.data import Problem
-from paperlib.tasks.grading import grade_all
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.symbolic import failures as grading_failures
 
@@ -97,7 +93,6 @@ class TermsTrainer(GRPOTrainer):
         """Sample, grade and reward a generation step, and deal out its rows."""
         # of the step: losses of its micro-batches, norms of the gradient in its updates
         self.metrics, self.losses, self.norms, self.skipped = {}, [], [], 0
-        self.layer_logits = None  # until TRL makes a forward pass over what it sampled
         failures, machine = grading_failures.total(), self.accelerator
         with timed(self.metrics, "sample"):
             found = self._generate_and_score_completions(self.prompts())
@@ -114,7 +109,7 @@ class TermsTrainer(GRPOTrainer):
 
     def prompts(self) -> list[dict[str, str]]:
         """The data set's row of each completion that this process samples in the step."""
-        count = self.config.prompts_per_step * oversampling(self.config)
+        count = self.config.prompts_per_step * self.config.oversampling
         first = (self.step_in_work - 1) * count
         problems = self.train_dataset.select(range(first, first + count)).to_list()
         rows = [row for row in problems for _ in range(self.num_generations)]
@@ -126,43 +121,18 @@ class TermsTrainer(GRPOTrainer):
         ids = {q: build_prompt(self.processing_class, q, self.config.prompt) for q in set(prompts)}
         return [ids[question] for question in prompts], None, {}
 
-    def _get_per_token_logps_and_entropies(
-        self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **kwargs
-    ):
-        """The only change is that layer logits come with the sampling policy's logps."""
-        compute = super()._get_per_token_logps_and_entropies
-        forward = partial(compute, model, logits_to_keep=logits_to_keep, **kwargs)
-        policy = model is self.model and self.model.training and not torch.is_grad_enabled()
-        if not (self.asking and policy):
-            return forward(input_ids, attention_mask, batch_size=batch_size)
-        logps, self.layer_logits = read_along(
-            self, self.asking.settings, forward, input_ids, attention_mask, logits_to_keep,
-            batch_size,
-        )
-        return logps, None, None
-
     def grade(self, prompts, completions, completion_ids, id, answer, **_) -> list[float]:
         """The one reward function TRL knows: 1 for a right final answer. What TRL makes of it is
         not used in training, but what :meth:`reward` does."""
-        right = [float(r) for r in grade_all(completions, answer, questions=prompts)]
-        problems = map(Problem, id, prompts, answer)
-        self.sampled = list(zip(problems, completions, completion_ids, right, strict=True))
-        return right
+        problems = list(map(Problem, id, prompts, answer))
+        asking = self.asking if self.model.training else None
+        self.sampled = graded(self, prompts, completion_ids, problems, asking)
+        return [row[4] for row in self.sampled]
 
     def reward(self) -> Tensor:
         """Choose the rows to train on and call the reward terms, in each process with the same
         rollouts, of all: advantages ``[n]``."""
-        problems, texts, completion_ids, right = zip(*self.sampled, strict=True)
-        layer_logits = self.layer_logits if self.asking else [None] * len(right)
-        if layer_logits is None:  # TRL made no forward pass
-            layer_logits = wrong_answers(
-                self, self.asking.settings, [p.question for p in problems], completion_ids, right
-            )
-        ends = set(self.eos_token_ids)
-        truncated = [not ids or ids[-1] not in ends for ids in completion_ids]
-        rows = gather_object(list(zip(
-            problems, texts, map(len, completion_ids), truncated, right, layer_logits, strict=True
-        )))
+        rows = gather_object(self.sampled)
         accuracy = torch.tensor([row[4] for row in rows], dtype=torch.float64)
         self.kept, counts = keep_groups(self.config, accuracy)
         self.metrics |= counts
@@ -224,7 +194,7 @@ class TermsTrainer(GRPOTrainer):
         found.clear()
         return {
             "step": step,
-            "epoch": step * config.prompts_per_step * oversampling(config) / self.problems,
+            "epoch": step * config.prompts_per_step * config.oversampling / self.problems,
             "learning_rate": config.learning_rate * rate_factor(config, step),
             **self.metrics,
         }
