@@ -177,9 +177,10 @@ def test_launch_files_are_accelerates(name):
 
 
 def test_a_plan_shares_the_memory_out_among_the_gpus(tmp_path):
-    plan = make_plan(["table1-meds"], "paper", "paper", (0,), Store(tmp_path), engine="trl")
-    assert "GRPO w/ Entropy Adv" not in plan.text
-    assert not any("GPU memory" in line for line in plan.missing)  # 8 x 80 GB are enough
+    store = Store(tmp_path)
+    text, missing = make_plan(["table1-meds"], "paper", "paper", (0,), store, engine="trl")
+    assert "GRPO w/ Entropy Adv" not in text
+    assert not any("GPU memory" in line for line in missing)  # 8 x 80 GB are enough
 
 
 def test_only_the_first_process_of_a_launcher_takes_the_lock(tmp_path, monkeypatch):
