@@ -7,6 +7,7 @@ explicit reasoning processes" (Sec. 4.1); its printed template ends with the ass
 
 import hashlib
 import re
+import tomllib
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -15,25 +16,9 @@ from typing import Any
 from paperlib.errors import UserError, check_choice
 from paperlib.files import read_json
 
-_TAGS = "Respond in this format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
-SYSTEM_PROMPTS: dict[str, str] = {
-    # Memory-R+, GSM8K. The released code asks for the same two blocks, each tag on its own line.
-    "tags": _TAGS,
-    # The same with a worked example before the question: training Llama-3.2-1B on GSM8K. Its tests
-    # have none (released code), so it is evaluated with "tags".
-    "tags-oneshot": _TAGS,
-    # Memory-R+, Table 3: the DeepSeek-R1 prompt, used on AI-MO.
-    "think": (
-        "A conversation between User and Assistant. The user asks a question, and the Assistant "
-        "solves it. The Assistant first thinks about the reasoning process in the mind and then "
-        "provides the user with the answer. The reasoning process and answer are enclosed within "
-        "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning "
-        "process here </think><answer> answer here </answer>"
-    ),
-    # MEDS: the Qwen-Math template.
-    "boxed": "Please reason step by step, and put your final answer within \\boxed{}.",
-}
-
+SYSTEM_PROMPTS: dict[str, str] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text("utf-8")
+)
 # What a chat template may read beside the messages. Llama 3's writes today's date into every
 # prompt unless it is told one; this is the date it falls back to. Other templates ignore it.
 TEMPLATE_VARIABLES: dict[str, Any] = {"date_string": "26 Jul 2024"}
