@@ -9,7 +9,7 @@ import re
 
 from paperlib.errors import UserError
 from paperlib.tasks.grading import extract_answer, grade
-from paperlib.tasks.tiny.problems import THINGS, TinyProblem, apply
+from paperlib.tasks.tiny.problems import APPLY, THINGS, TinyProblem
 
 HABITS = (
     "wrong_operation",  # + for -, - for +, + for *
@@ -34,9 +34,9 @@ def without_carry(value: int, op: str, operand: int) -> int | None:
     """The result digit by digit, no carry or borrow; None for ``*`` or if that changes nothing."""
     if op == "*":
         return None
-    tens, ones = apply(value // 10, op, operand // 10), apply(value % 10, op, operand % 10)
+    tens, ones = APPLY[op](value // 10, operand // 10), APPLY[op](value % 10, operand % 10)
     result = 10 * (tens % 10) + ones % 10
-    return None if result == apply(value, op, operand) else result
+    return None if result == APPLY[op](value, operand) else result
 
 
 def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
@@ -87,7 +87,7 @@ def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[S
         del plan[at]
     steps, value = [], problem.start
     for index, (op, operand) in enumerate(plan):
-        result: int | None = apply(value, op, operand)
+        result: int | None = APPLY[op](value, operand)
         if habit == "dropped_carry" and index == at:
             result = without_carry(value, op, operand)
         if result is None or not 0 <= result <= 99:
