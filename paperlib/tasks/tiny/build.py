@@ -34,6 +34,7 @@ MODEL = {
 }
 MODEL_STEPS, MODEL_BATCH, MICRO_BATCH, MODEL_LR = 850, 64, 16, 4e-3
 ENCODER_STEPS, ENCODER_BATCH, ENCODER_LR = 400, 64, 2e-3
+Row = tuple[torch.Tensor, torch.Tensor]  # token ids of prompt and solution; -1 for the prompt's
 
 
 def build(model_dir: Path = MODEL_DIR, encoder_dir: Path = ENCODER_DIR, seed: int = 0) -> None:
@@ -103,7 +104,7 @@ def _build_model(tokenizer, folder: Path, seed: int) -> float:
     forbidden, losses = held_out_questions(), []
     for _ in tqdm(range(MODEL_STEPS), desc="base model"):
         batches = [_supervised_batch(rng, tokenizer, forbidden) for rng in generators]
-        sums = sum(_gradients(model, rows, starts, pad) for rows, starts in batches)
+        sums = sum(_gradients(model, batch, pad) for batch in batches)
         *gradients, total, tokens = sums.split(sizes)
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad.copy_((gradient / tokens).view_as(parameter))
@@ -116,14 +117,14 @@ def _build_model(tokenizer, folder: Path, seed: int) -> float:
     return sum(losses[-50:]) / 50
 
 
-def _gradients(model, rows, starts, pad) -> torch.Tensor:
+def _gradients(model, batch: list[Row], pad: int) -> torch.Tensor:
     """Gradients of the summed loss, the loss, and the number of learned tokens: one flat row."""
     model.zero_grad()
     loss_sum, tokens = torch.zeros(1), torch.zeros(1)
-    by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    for first in range(0, len(rows), MICRO_BATCH):  # sorted: half of the padding saved
-        part = by_length[first : first + MICRO_BATCH]
-        ids, labels = _pad([rows[i] for i in part], [starts[i] for i in part], pad)
+    by_length = sorted(batch, key=lambda row: len(row[0]))  # half of the padding saved
+    for first in range(0, len(batch), MICRO_BATCH):
+        rows, targets = zip(*by_length[first : first + MICRO_BATCH], strict=True)
+        ids, labels = pad_sequence(rows, True, pad), pad_sequence(targets, True, -1)
         hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
         learned = labels[:, 1:] >= 0  # right padding: causal attention never sees it
         logits = model.lm_head(hidden[learned])
@@ -134,26 +135,18 @@ def _gradients(model, rows, starts, pad) -> torch.Tensor:
     return torch.cat([*(p.grad.flatten() for p in model.parameters()), loss_sum, tokens])
 
 
-def _supervised_batch(rng, tokenizer, forbidden) -> tuple[list[list[int]], list[int]]:
-    rows, starts = [], []
+def _supervised_batch(rng: random.Random, tokenizer, forbidden: set[str]) -> list[Row]:
+    rows = []
     while len(rows) < MODEL_BATCH // SHARES:
         problem = draw_problem(rng, rng.choice(LEVELS))
         if problem.question in forbidden:
             continue
         prompt = rng.choice(("tags", "boxed"))
         ids = build_prompt(tokenizer, problem.question, prompt)
-        completion = tokenizer.encode(draw_solution(rng, problem, prompt), add_special_tokens=False)
-        rows.append(ids + completion + [tokenizer.eos_token_id])
-        starts.append(len(ids))
-    return rows, starts
-
-
-def _pad(rows, starts, pad) -> tuple[torch.Tensor, torch.Tensor]:
-    ids = [torch.tensor(row) for row in rows]
-    labels = [row.clone() for row in ids]
-    for row, start in zip(labels, starts, strict=True):
-        row[:start] = -1
-    return pad_sequence(ids, True, pad), pad_sequence(labels, True, -1)
+        solution = draw_solution(rng, problem, prompt)
+        learned = [*tokenizer.encode(solution, add_special_tokens=False), tokenizer.eos_token_id]
+        rows.append((torch.tensor(ids + learned), torch.tensor([-1] * len(ids) + learned)))
+    return rows
 
 
 def solution_pair(rng: random.Random) -> tuple[str, str]:

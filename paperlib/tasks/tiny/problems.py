@@ -93,8 +93,8 @@ def tiny_problem(problem_id: str) -> TinyProblem:
         if problem.id == problem_id:
             return problem
     raise UserError(
-        f"problem {problem_id!r} is none of the tiny world; the analyses that need each "
-        "answer's true error category work there only"
+        f"problem {problem_id!r} is none of the tiny world, and only there is the error category "
+        "of an answer known exactly; elsewhere an LLM can annotate (paperlib.evaluation.annotate)"
     )
 
 

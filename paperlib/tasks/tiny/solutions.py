@@ -7,9 +7,9 @@ favourite habit, so a prompt's wrong rollouts tend to repeat one error, which is
 import random
 import re
 
-from paperlib.errors import UserError
 from paperlib.tasks.grading import extract_answer, grade
-from paperlib.tasks.tiny.problems import APPLY, THINGS, TinyProblem
+from paperlib.tasks.rows import Problem
+from paperlib.tasks.tiny.problems import APPLY, THINGS, TinyProblem, tiny_problem
 
 HABITS = (
     "wrong_operation",  # + for -, - for +, + for *
@@ -48,8 +48,7 @@ def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
             favourite = FAVOURITE[problem.subject]
             others = [h for h in HABITS if h != favourite]
             habit = favourite if rng.random() < FAVOURITE_SHARE else rng.choice(others)
-        completion = write_solution(rng, problem, prompt, habit)
-        if completion is not None:
+        if completion := write_solution(rng, problem, prompt, habit):
             return completion
 
 
@@ -123,22 +122,17 @@ def written_steps(completion: str) -> list[Step]:
     return [(int(a), op, int(b), int(c)) for a, op, b, c in found]
 
 
-def diagnose(problem: TinyProblem, completion: str) -> str:
+def diagnose(problem: Problem, completion: str) -> str:
     """``correct`` or the true error category of a completion, one of :data:`CATEGORIES`.
 
     Exact for planted errors: the numbers of a problem all differ, so the first step that leaves
     the true chain shows which habit made it.
     """
     if not isinstance(problem, TinyProblem):
-        raise UserError(
-            f"problem {problem.id!r} is none of the tiny world, and only there is the error "
-            "category of an answer known exactly; elsewhere an LLM can annotate "
-            "(paperlib.evaluation.annotate)"
-        )
+        problem = tiny_problem(problem.id)
     if grade(completion, problem.answer):
         return "correct"
-    answer = extract_answer(completion)
-    if answer is None:
+    if extract_answer(completion) is None:
         return "broken_format"
     written, truth = written_steps(completion), problem.chain()
     if not written:
