@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,8 @@ from paperlib.tasks.data import (
 )
 from paperlib.tasks.rows import Problem, check_problems, to_problem
 from paperlib.tasks.sources import CATALOGUE, FOLDER, Source, hub_unreachable, origin
+
+ROWS = tomllib.loads((Path(__file__).parent / "rows.toml").read_text("utf-8"))
 
 
 def write_rows(path, rows):
@@ -137,31 +140,7 @@ def test_lines_end_in_newlines_only(tmp_path):
     assert [p.question for p in load_problems(path)] == [question] * 2
 
 
-NO_GOLD, DAMAGED = "1 rows with no gold answer: 2", "1 rows with a control character in the gold"
-NO_TEXT = "row 2: the gold answer is "
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold"),  # as the file has them
-    [
-        ('["9.6"]', "9.6"), ("\"['9.6']\"", "9.6"), (r'"[\"9.6\"]"', "9.6"), ("[7]", "7"),
-        (r'''"['\\\\frac{1}{2}']"''', r"\frac{1}{2}"), (r'''"['\\frac{1}{2}']"''', r"\frac{1}{2}"),
-        (r'"[2, +\\infty)"', r"[2, +\infty)"), ('"[1, 2]"', "[1, 2]"), ('" x "', "x"),
-        ('"025"', "025"), ("42.0", "42"), ("-0.0", "0"), ("7.50", "7.5"), ("1e22", "1" + 22 * "0"),
-        ("1e23", "1" + 23 * "0"), ("1" + 22 * "0", "1" + 22 * "0"), ("1e-7", "0.0000001"),
-        ("3.14159265358979323846", "3.14159265358979323846"), ("100", "100"), ('"a\\nb"', "a\nb"),
-        ('"5\\t"', "5"), ('"\\r\\n5"', "5"), (r'"\\{\\}"', r"\{\}"), ("NaN", NO_TEXT + "nan"),
-        ("-Infinity", NO_TEXT + "-inf"), ("1e400", NO_TEXT + "1E[+]400"),
-        ("true", NO_TEXT + "True"), ('{"a": 1}', NO_TEXT + "{'a': 1}"),
-        ("[3, 4]", NO_TEXT + r"\[3, 4\]"), ('["7", "8"]', NO_TEXT + "..7', '8"),
-        ("\"['7', '8']\"", NO_TEXT + "..7', '8"),
-        ("[[7]]", NO_TEXT), ("[true]", NO_TEXT), ("null", NO_GOLD), ("[]", NO_GOLD),
-        ("[null]", NO_GOLD), ('"{}"', NO_GOLD), (r'"$\\boxed{ }$"', NO_GOLD),
-        ('"x #### "', NO_GOLD),
-        (r'"\frac{14}{2}"', DAMAGED), (r'"2\beta"', DAMAGED), (r'"\times 3"', DAMAGED),
-        (r'"x\rangle"', DAMAGED), (r'"x \neq 0"', DAMAGED), (r'"\\boxed{\frac{1}{2}}"', DAMAGED),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("answer", "gold"), ROWS["golds"] + ROWS["refused"])
 def test_a_gold_is_what_was_written_or_refused_with_its_row(tmp_path, answer, gold):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "q", "answer": 1}\n{"question": "r", "answer": ' + answer + "}")
@@ -219,40 +198,27 @@ def test_a_byte_order_mark_is_passed_over(tmp_path, first):
     assert load_problems(str(path)) == [Problem("1" if not first else "2", "q", "1")]
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda b: b[:-9], lambda b: b"no gzip", lambda b: b[:15] + b"\xff\xff" + b[17:]]
-)
-def test_damaged_gzip_is_a_message(tmp_path, damage):
-    path = Path(numbered(tmp_path / "n.jsonl.gz"))
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match="n.jsonl.gz, line .*: not a problem"):
-        load_problems(str(path))
+ROW = b'{"question": "q", "answer": 1}\n'
+ZIPPED = gzip.compress(ROW * 2, mtime=0)
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    *(('{"question": "q", "answer": 1}\n' + line, "line 2: not a problem")
-      for line in ("[1]", '{"question": 3, "answer": 3}', '{"answer": "1"}', "{", "\xff")),
-    ('{"question": "q"}\n{"question": "r", "answer": ""}', "2 rows with no gold answer: 1, 2"),
-    ("", "is empty"),
+@pytest.mark.parametrize(("name", "content", "says"), [
+    *(("n.jsonl", ROW + line, "n.jsonl, line 2: not a problem")
+      for line in (b"[1]", b'{"question": 3, "answer": 3}', b'{"answer": "1"}', b"{", b"\xff")),
+    *(("n.jsonl.gz", content, "n.jsonl.gz, line .*: not a problem")
+      for content in (ZIPPED[:-9], b"no gzip", ZIPPED[:15] + b"\xff\xff" + ZIPPED[17:])),
+    ("n.jsonl", ROW.replace(b"1", b'""') * 2, "2 rows with no gold answer: 1, 2"),
+    ("n.jsonl", b"", "is empty"), ("n.txt", b"", "unknown data set"),
 ])  # fmt: skip
-def test_a_malformed_file_is_named_with_its_lines(tmp_path, text, says):
-    path = tmp_path / "n.jsonl"
-    path.write_bytes(text.encode("latin-1"))
+def test_a_malformed_file_is_named_with_its_lines(tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says):
-        load_problems(str(path))
+        load_problems(str(tmp_path / name))
     with pytest.raises(UserError, match="does not exist"):
         load_problems(str(tmp_path / "nowhere.jsonl"))
 
 
-@pytest.mark.parametrize(
-    ("solution", "gold"),
-    [
-        ("\\boxed{1} and \\boxed{2}", "2"), ("$\\boxed 7.$", "7"), ("\\fbox{10}", "10"),
-        ("\\boxed {\\frac{1}{2}}.", "\\frac{1}{2}"), ("\\boxed{\\{1\\}}", "\\{1\\}"),
-        ("\\boxed{1}, so \\boxed{2", ""), ("\\boxed{ }", ""), ("\\boxed\\pi", ""), ("7", ""),
-        ("\\boxed{\to{3}}", "\to{3}"), ("\\boxed{ 3 }", "3"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("solution", "gold"), ROWS["solutions"])
 def test_the_gold_of_a_worked_solution_is_its_last_box(solution, gold):
     source = Source("", "", 0, "", "", gold="box")
     assert to_problem("a", {"question": "q", "answer": solution}, source).answer == gold
@@ -291,35 +257,9 @@ def test_folder_must_exist_but_may_lack_a_file(hub, tmp_path, monkeypatch):
 
 # --- the hub
 
-HUB_ROWS = {
-    "gsm8k-train": ({"question": "q", "answer": "2*500=<<2*500=1000>>\n#### 1,000"}, "1000"),
-    "gsm8k-test": ({"question": "q", "answer": "a #### b\n#### -5 "}, "-5"),
-    "numinamath-tir": (
-        {"problem": "q", "solution": "\\boxed{1}, no:\n\\[\\boxed{\\frac{63}{400}}\\]",
-         "messages": [{"content": "q", "role": "user"}]}, "\\frac{63}{400}"),
-    "dapo-math-17k": (
-        {"prompt": "q", "solution": "34", "reward_model": {"ground_truth": "34"},
-         "source_prompt": [{"content": "Solve q", "role": "user"}]}, "34"),
-    "math-3to5": (
-        {"problem": "q", "level": "Level 5", "type": "Algebra", "solution": "$\\boxed 7.$"}, "7"),
-    "math500": (
-        {"problem": "q", "solution": "\\boxed{p-q}", "answer": "p - q", "subject": "Algebra",
-         "level": 2, "unique_id": "test/precalculus/1.json"}, "p - q"),
-    "aime24": ({"problem": "q", "solution": "...", "answer": "025", "year": "2024"}, "025"),
-    "amc23": ({"id": 0, "question": "q", "answer": "27", "url": "u"}, "27"),
-    "amc-aimo": ({"id": 0, "problem": "q", "answer": 142.0, "url": "u"}, "142"),
-    "minerva": ({"question": "q", "answer": "1.6"}, "1.6"),
-    "olympiadbench": (
-        {"question": "q", "final_answer": ["$\\frac{1}{2 n+2}$"], "subfield": "Algebra"},
-        "$\\frac{1}{2 n+2}$"),
-    "math-geometry": (
-        {"problem": "q", "level": "Level ?", "type": "Geometry", "solution": "\\fbox{10}"}, "10"),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name", [n for n, s in CATALOGUE.items() if s.repository])
 def test_fields_of_the_hub(hub, name):
-    source, (row, gold) = CATALOGUE[name], HUB_ROWS[name]
+    source, (row, gold) = CATALOGUE[name], ROWS["hub"][name]
     hub.rows[source.repository] = [row]
     problem = load_problems(name)[0]
     assert (problem.id, problem.question, problem.answer) == (f"{name}-0", "q", gold)
@@ -367,15 +307,7 @@ def test_what_lacks_here(fresh, tmp_path):
 # --- reports
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("What is $x^{2}$ ?", "what is\\(x^2\\)", True), ("$\\dfrac12$", "$\\frac12$", True),
-        ("$\\left( 1,\\, 2 \\right)$", "(1, 2)", True), ("*All* F. x", "All F; x", True),
-        ("$z^4-z^2+1$", "$z^4+z^2+1$", False), ("cos 150", "cos (-150)", False),
-        ("1.5 m", "15 m", False), ("$\\leftarrow$", "$\\arrow$", False), ("n!", "n", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("one", "other", "same"), ROWS["spellings"])
 def test_same_question_in_another_spelling(one, other, same):
     assert (normal_question(one) == normal_question(other)) is same
 
