@@ -6,14 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paperlib.tasks import symbolic
 from paperlib.tasks.answers import equal
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.grading import gold_answer, grade, grade_all, unreadable_golds
-from paperlib.tasks.normal_form import clean
 from paperlib.tasks.units import counted, split_unit, unit_of
 
 with (Path(__file__).parent / "answers.tsv").open(encoding="utf-8") as file:
@@ -61,14 +60,6 @@ def test_most_pairs_need_no_symbolic_mathematics(monkeypatch):
         equal(gold, answer)
 
 
-def test_normal_forms():
-    assert clean(r"$\dfrac{1}{2}$.") == r"\frac{1}{2}" == clean("½") == clean(r"\tfrac12")
-    assert clean(r"\left( 3,\, 4 \right)").replace(" ", "") == "(3,4)"
-    assert clean(r"10{,}000") == clean("10\u2009000") == clean(r"10\,000") == "10000"
-    assert clean(r"1\,2") == "1 2" and clean("3 1/4") == r"3\frac{1}{4}"
-    assert clean(r"\begin{bmatrix}1\\[4pt] 2\end{bmatrix}") == "(1, 2)"
-
-
 DRESS = st.sampled_from([
     lambda t: f" {t} ", lambda t: rf"\,{t}\;", lambda t: f"{{{t}}}", lambda t: f"{t}.",
     lambda t: f"${t}$", lambda t: rf"\boxed{{{t}}}", lambda t: rf"\displaystyle {t}",
@@ -76,7 +67,6 @@ DRESS = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(PAIRS), DRESS)
 def test_dress_never_changes_a_verdict(pair, dress):
     gold, answer = pair["gold"], pair["answer"]
@@ -85,13 +75,11 @@ def test_dress_never_changes_a_verdict(pair, dress):
     assert grade(f"\\boxed{{{answer}}}", dress(gold)) == plain
 
 
-@settings(max_examples=60, deadline=None)
 @given(NUMBERS, NUMBERS)
 def test_numbers_are_equal_both_ways_or_not_at_all(one, other):
     assert equal(one, one) and equal(one, other) == equal(other, one)
 
 
-@settings(max_examples=60, deadline=None)
 @given(NUMBERS, NUMBERS, st.sampled_from([
     "apples", "cm", "m/s", "dollars", "million", "dozen", "or more", "squared", "halves", "x", "xy",
     "pi", "or", "and a half", "percent", "degrees", "thousand", "sqrt(2)", "i", "!", "e", "kg m",
@@ -103,13 +91,13 @@ def test_a_wrong_number_never_becomes_right_by_a_word_behind_it(gold, number, wo
         assert equal(gold, number) or equal(gold, f"{number}*{scale}") or number in ("0", "0.00")
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(RIGHT), st.sampled_from(RIGHT))
 def test_one_of_two_answers_is_no_answer(pair, other):
     """A shotgun of answers earns nothing where one of them is right."""
     (gold, answer), (rival, _) = pair, other
     separate = [separator for separator in (" or ", ", ", "; ") if separator.strip() not in gold]
-    if separate and not equal(gold, rival) and gold.count("or") == 0:
+    choice = re.match(r"(\\text\{)?\(?[A-E]\b", gold)  # of which the letter alone counts
+    if separate and "or" not in gold and not choice and not equal(gold, rival):
         assert not grade(f"\\boxed{{{answer}{separate[0]}{rival}}}", gold)
 
 

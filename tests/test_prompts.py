@@ -1,6 +1,7 @@
 """From a question to prompt tokens, through chat templates of every temper."""
 
 import re
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -115,14 +116,6 @@ def test_a_question_cannot_end_its_turn_in_the_tiny_model():
 # --- worked examples ------------------------------------------------------------------------------
 
 
-def test_all_nine_examples_are_drawn_alike_in_every_process():
-    questions = [f"What is {i} + {i}?" for i in range(900)]
-    drawn = [worked_example(question)[0] for question in questions]
-    counts = [drawn.count(example["question"]) for example in EXAMPLES]
-    assert len(counts) == 9 and min(counts) > 70 and sum(counts) == 900
-    assert worked_example("q")[0].startswith("Omar is 12 y")  # the same in every process
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e["question"][:24])
 def test_the_arithmetic_of_an_example_holds(example):
     question, reasoning = example["question"], "\n".join(example["reasoning"])
@@ -136,13 +129,15 @@ def test_the_arithmetic_of_an_example_holds(example):
     assert equations[-1][1] == example["answer"]
 
 
-def test_examples_earn_the_format_rewards_they_teach():
-    responses = dict(worked_example(str(i)) for i in range(200))
-    assert len(responses) == len(EXAMPLES)
+def test_all_nine_examples_are_drawn_alike_and_earn_the_format_rewards_they_teach():
+    drawn = [worked_example(f"What is {i} + {i}?") for i in range(900)]
+    assert min(Counter(drawn).values()) > 70
+    assert worked_example("q")[0].startswith("Omar is 12 y")  # the same in every process
+    responses = dict(drawn)
+    assert list(map(len, (responses, EXAMPLES))) == [9, 9]
     for example in EXAMPLES:
         response, answer = responses[example["question"]], example["answer"]
         assert grade(response, answer) and grade(response, answer, "strict")
     rollouts = SimpleNamespace(completions=list(responses.values()))
-    for reading in ("paper", "released"):
-        assert XmlCount(reading)(rollouts) == [0.5] * 9
-    assert StrictFormat("paper")(rollouts) == [0.5] * 9
+    for reward in (XmlCount("paper"), XmlCount("released"), StrictFormat("paper")):
+        assert reward(rollouts) == [0.5] * 9
