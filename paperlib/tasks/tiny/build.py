@@ -37,24 +37,19 @@ ENCODER_STEPS, ENCODER_BATCH, ENCODER_LR = 400, 64, 2e-3
 Row = tuple[torch.Tensor, torch.Tensor]  # token ids of prompt and solution; -1 for the prompt's
 
 
-def build(model_dir: Path = MODEL_DIR, encoder_dir: Path = ENCODER_DIR, seed: int = 0) -> None:
+def build(seed: int = 0) -> None:
     """Train and save model and encoder; about twenty minutes on one core."""
-    started, threads = time.time(), torch.get_num_threads()
+    started = time.time()
     torch.set_num_threads(1)
-    try:
-        model_dir.mkdir(parents=True, exist_ok=True)
-        tokenizer = build_tokenizer(seed)
-        tokenizer.save_pretrained(model_dir)
-        loss = _build_model(tokenizer, model_dir, seed)
-        _build_encoder(tokenizer, encoder_dir, seed)
-    finally:
-        torch.set_num_threads(threads)
-    record = {
+    tokenizer = build_tokenizer(seed)
+    tokenizer.save_pretrained(MODEL_DIR)
+    loss = _build_model(tokenizer, MODEL_DIR, seed)
+    _build_encoder(tokenizer, ENCODER_DIR, seed)
+    write_json_atomic(MODEL_DIR / "recipe.json", {
         "seed": seed, "steps": MODEL_STEPS, "batch": MODEL_BATCH, "learning_rate": MODEL_LR,
         "final_loss": round(loss, 4), "seconds": round(time.time() - started),
         "torch": torch.__version__.split("+")[0],
-    }  # fmt: skip
-    write_json_atomic(model_dir / "recipe.json", record)
+    })  # fmt: skip
 
 
 def build_tokenizer(seed: int):
@@ -195,7 +190,3 @@ def _build_encoder(tokenizer, folder: Path, seed: int) -> None:
         optimizer.zero_grad()
     encoder.save(str(folder), create_model_card=False)
     shutil.rmtree(scratch)
-
-
-if __name__ == "__main__":
-    build()
