@@ -44,8 +44,8 @@ def load_problems(name: str) -> list[Problem]:
     Rows of catalogued sets without a gold answer are dropped and counted; in a file of your own
     they are an error. Duplicates stay, as the papers trained on them.
     """
-    rows = _rows(name, _base, _shuffled)  # those of your own are checked there
-    return check_problems(rows, name, published=True)
+    rows = _rows(name, _base, lambda rows, part: _cut(_shuffled(rows), part))
+    return check_problems(rows, name, published=True)  # those of your own are checked in _base
 
 
 def problem_count(name: str) -> int:
@@ -56,13 +56,12 @@ def problem_count(name: str) -> int:
         source = CATALOGUE.get(name)
         return range(source.rows - source.empty) if source else _base(name)
 
-    return len(_rows(name, base, list))
+    return len(_rows(name, base, _cut))
 
 
 def base_names(name: str) -> list[str]:
     """The sets that ``name`` joins or slices."""
-    pieces, _ = _parsed(name)
-    return pieces if pieces == [name] else [n for piece in pieces for n in base_names(piece)]
+    return _rows(name, lambda single: [single], lambda names, part: names)
 
 
 def missing(name: str) -> list[str]:
@@ -104,29 +103,23 @@ def _shuffled(problems: list[Problem]) -> list[Problem]:
     return sorted(problems, key=key)
 
 
-def _parsed(name: str) -> tuple[list[str], re.Match[str] | None]:
-    """The names of which ``name`` is made (itself, if of none) and, of a slice, the match."""
-    if Path(name).is_file():
-        return [name], None
-    if part := _SLICE.fullmatch(name):
-        return [part[1]], part
-    return name.split("+"), None
+def _rows(name: str, base: Callable[[str], Sequence], cut: Callable[[list, Any], list]) -> list:
+    """Rows of a name, where ``base`` gives those of a single set and ``cut`` a part of several."""
+    if not Path(name).is_file():
+        if part := _SLICE.fullmatch(name):
+            return cut(_rows(part[1], base, cut), part)
+        if "+" in name:
+            return [row for piece in name.split("+") for row in _rows(piece, base, cut)]
+    return list(base(name))
 
 
-def _rows(name: str, base: Callable[[str], Sequence], order: Callable[[list], list]) -> list:
-    """Rows of a name, where ``base`` gives those of a single set and ``order`` shuffles."""
-    pieces, part = _parsed(name)
-    if pieces == [name]:
-        return list(base(name))
-    rows = [row for piece in pieces for row in _rows(piece, base, order)]
-    if part is None:
-        return rows
+def _cut(rows: list, part: re.Match[str]) -> list:
     start, stop = int(part[2]), int(part[3] or len(rows))
     if not start < stop <= len(rows):
         raise UserError(
             f"data set {part[1]!r} has {len(rows):,} problems; {start}-{stop} is no part of it"
         )
-    return order(rows)[start:stop]
+    return rows[start:stop]
 
 
 def _base(name: str) -> Sequence[Problem]:
