@@ -11,7 +11,7 @@ import torch
 from paperlib.errors import UserError
 from paperlib.rl.policy import end_tokens, load_policy, pad_token
 from paperlib.rl.sampling import sample_groups
-from paperlib.tasks.grading import extract_answer, grade
+from paperlib.tasks.grading import grade
 from paperlib.tasks.prompts import build_prompt
 from paperlib.tasks.rows import Problem
 from paperlib.tasks.tiny import ENCODER_DIR
@@ -70,36 +70,23 @@ def tags(reasoning: str, answer: str) -> str:
     return f"<reasoning>\n{reasoning}\n</reasoning>\n<answer>\n{answer}\n</answer>\n"
 
 
-@pytest.mark.parametrize(
-    ("completion", "category"),
-    [
-        (tags("17+15=32\n32-6=26\n26*2=52", "52"), "correct"),
-        (tags("Step 1: 17+15=22\nStep 2: 22-6=16\nStep 3: 16*2=32", "32"), "dropped_carry"),
-        (tags("17+15=33\n33-6=27\n27*2=54", "54"), "arithmetic_slip"),
-        (tags("17-15=2\n2-6=0\n0*2=0", "0"), "wrong_operation"),
-        (tags("17+15=32\n32*2=64", "64"), "skipped_step"),
-        (tags("17+15=32\n32-6=26", "26"), "skipped_step"),
-        (tags("17+14=31\n31-6=25\n25*2=50", "50"), "misread_number"),
-        (tags("16+15=31\n31-6=25\n25*2=50", "50"), "misread_number"),
-        (tags("17+15=32\n32-6=26\n26*2=52", "25"), "miscopied_answer"),
-        (tags("17+15=32\n32-6=26\n26*2=52\nLet me check: 1+1=2", "25"), "miscopied_answer"),
-        ("<reasoning>\n17+15=32\n32-6=26\n26*2=52\n</reasoning>\nAnswer: 52\n", "broken_format"),
-        (tags("dunno", "7"), "other"),
-        ("", "broken_format"),
-    ],
-)
+@pytest.mark.parametrize(("completion", "category"), [
+    (tags("17+15=32\n32-6=26\n26*2=52", "52"), "correct"),
+    (tags("Step 1: 17+15=22\nStep 2: 22-6=16\nStep 3: 16*2=32", "32"), "dropped_carry"),
+    (tags("17+15=33\n33-6=27\n27*2=54", "54"), "arithmetic_slip"),
+    (tags("17-15=2\n2-6=0\n0*2=0", "0"), "wrong_operation"),
+    (tags("17+15=32\n32*2=64", "64"), "skipped_step"),
+    (tags("17+15=32\n32-6=26", "26"), "skipped_step"),
+    (tags("17+14=31\n31-6=25\n25*2=50", "50"), "misread_number"),
+    (tags("16+15=31\n31-6=25\n25*2=50", "50"), "misread_number"),
+    (tags("17+15=32\n32-6=26\n26*2=52", "25"), "miscopied_answer"),
+    (tags("17+15=32\n32-6=26\n26*2=52\nLet me check: 1+1=2", "25"), "miscopied_answer"),
+    ("<reasoning>\n17+15=32\n32-6=26\n26*2=52\n</reasoning>\nAnswer: 52\n", "broken_format"),
+    (tags("dunno", "7"), "other"),
+    ("", "broken_format"),
+])
 def test_diagnose_by_hand(completion, category):
     assert diagnose(PROBLEM, completion) == category
-
-
-@PROMPTS
-def test_drawn_solutions_are_right_about_half_the_time(prompt):
-    rng = random.Random(1)
-    right = [
-        extract_answer(draw_solution(rng, p, prompt)) == p.answer
-        for p in tiny_split("tiny-train") for _ in range(20)
-    ]
-    assert 0.45 < sum(right) / len(right) < 0.65
 
 
 # --- the shipped weights
@@ -111,6 +98,7 @@ def policy():
 
 
 def sample(policy, problems, prompt, n):
+    """``n`` texts for each problem, and which were truncated."""
     model, tokenizer = policy
     generator, texts, truncated = torch.Generator().manual_seed(0), [], []
     for start in range(0, len(problems), 256 // n):
@@ -122,18 +110,16 @@ def sample(policy, problems, prompt, n):
         )
         texts += tokenizer.batch_decode(samples.completion_ids, skip_special_tokens=True)
         truncated += samples.truncated.tolist()
-    return [texts[i * n : (i + 1) * n] for i in range(len(problems))], np.mean(truncated)
+    return texts, truncated
 
 
 @PROMPTS
 def test_base_is_right_about_half_the_time_and_stops(policy, prompt):
     problems = tiny_split("tiny-test")
     texts, truncated = sample(policy, problems, prompt, 2)
-    right = np.mean([grade(t, p.answer) for p, ts in zip(problems, texts, strict=True) for t in ts])
-    assert 0.35 < right < 0.60
-    assert truncated < 0.02
-    asked = "</answer>" if prompt == "tags" else "\\boxed"
-    assert np.mean([asked in t for ts in texts for t in ts]) > 0.8
+    right = [grade(t, p.answer) for p, t in zip(np.repeat(problems, 2), texts, strict=True)]
+    assert 0.35 < np.mean(right) < 0.60 and np.mean(truncated) < 0.02
+    assert np.mean([("</answer>" if prompt == "tags" else "\\boxed") in t for t in texts]) > 0.8
 
 
 @pytest.mark.slow
@@ -141,11 +127,11 @@ def test_base_is_right_about_half_the_time_and_stops(policy, prompt):
 def test_every_problem_is_within_reach_and_every_habit_is_there(policy, prompt):
     problems = tiny_split("tiny-test")
     texts, _ = sample(policy, problems, prompt, 32)
-    found = [[diagnose(p, t) for t in ts] for p, ts in zip(problems, texts, strict=True)]
-    assert np.mean(["correct" in kinds for kinds in found]) > 0.9  # pass@32
-    share = Counter(kind for kinds in found for kind in kinds)
-    total = sum(share.values()) - share["correct"]
-    assert all(share[habit] / total > 0.01 for habit in HABITS), share
+    found = [diagnose(p, t) for p, t in zip(np.repeat(problems, 32), texts, strict=True)]
+    assert (np.reshape(found, (-1, 32)) == "correct").any(1).mean() > 0.9  # pass@32
+    share = Counter(found)
+    wrong = len(found) - share["correct"]
+    assert all(share[habit] / wrong > 0.01 for habit in HABITS), share
 
 
 def test_tokenizer_round_trip_and_single_digits(policy):
@@ -175,16 +161,10 @@ def test_encoder_tells_the_same_path_from_others():
     while len(others) < 150:
         problem, habit = draw_problem(rng, rng.choice(LEVELS)), rng.choice(HABITS)
         pair = [write_solution(rng, problem, "tags", h) for h in ("none", habit)]
-        if pair[1] is not None:
-            others.append(pair)
+        others += [pair] if pair[1] else []
     left2, right2 = (encoder.encode(list(side)) for side in zip(*others, strict=True))
-    negatives = {
-        "other problems": (left * np.roll(right, 1, axis=0)).sum(1),
-        "other paths of the same problem": (left2 * right2).sum(1),
-    }
-    for name, negative in negatives.items():
-        auc = (positive[:, None] > negative[None]).mean()
-        assert auc > 0.8, (name, auc)
+    for negative in ((left * np.roll(right, 1, axis=0)).sum(1), (left2 * right2).sum(1)):
+        assert (positive[:, None] > negative[None]).mean() > 0.8  # the area under the curve
 
 
 def test_loaded_weights_are_aligned(policy):
