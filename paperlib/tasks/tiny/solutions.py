@@ -65,7 +65,20 @@ def write_solution(
         tens, ones = divmod(answer, 10)
         answer = 10 * ones + tens if tens and ones and tens != ones else answer + 1
     check = rng.random() < (0.15 if habit == "none" else 0.05)
-    return _write(rng, steps, answer, prompt, check=check, broken=habit == "broken_format")
+    broken = habit == "broken_format"
+    style, lines = rng.randrange(4), []
+    words = ["First,", *["Next,"] * (len(steps) - 2), "Finally,"]
+    for number, (value, op, operand, result) in enumerate(steps, start=1):
+        lead = ("", f"Step {number}: ", f"{words[number - 1]} ", "- ")[style]
+        lines.append(f"{lead}{value}{op}{operand}={result}")
+    if check and op != "*":  # of the last step
+        lines.append(f"Let me check: {result}{'-' if op == '+' else '+'}{operand}={value}")
+    reasoning = "\n".join(lines)
+    if prompt == "tags":
+        end = f"Answer: {answer}\n" if broken else f"<answer>\n{answer}\n</answer>\n"
+        return f"<reasoning>\n{reasoning}\n</reasoning>\n{end}"
+    end = f"The answer is {answer}." if broken else f"\\boxed{{{answer}}}"
+    return f"{reasoning}\n{end}"
 
 
 def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[Step] | None:
@@ -95,25 +108,6 @@ def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[S
         value = result
     changes_answer = habit in ("wrong_operation", "misread_number", "skipped_step", "dropped_carry")
     return None if changes_answer and str(value) == problem.answer else steps
-
-
-def _write(
-    rng: random.Random, steps: list[Step], answer: int, prompt: str, *, check: bool, broken: bool
-) -> str:
-    style, lines = rng.randrange(4), []
-    words = ["First,", *["Next,"] * (len(steps) - 2), "Finally,"]
-    for number, (value, op, operand, result) in enumerate(steps, start=1):
-        lead = ("", f"Step {number}: ", f"{words[number - 1]} ", "- ")[style]
-        lines.append(f"{lead}{value}{op}{operand}={result}")
-    if check and steps[-1][1] != "*":
-        value, op, operand, result = steps[-1]
-        lines.append(f"Let me check: {result}{'-' if op == '+' else '+'}{operand}={value}")
-    reasoning = "\n".join(lines)
-    if prompt == "tags":
-        end = f"Answer: {answer}\n" if broken else f"<answer>\n{answer}\n</answer>\n"
-        return f"<reasoning>\n{reasoning}\n</reasoning>\n{end}"
-    end = f"The answer is {answer}." if broken else f"\\boxed{{{answer}}}"
-    return f"{reasoning}\n{end}"
 
 
 def written_steps(completion: str) -> list[Step]:
