@@ -18,16 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError
-from paperlib.tasks.rows import (
-    OWN_ROWS,
-    UNESCAPED,
-    Problem,
-    check_problems,
-    json_rows,
-    some,
-    to_level,
-    to_problem,
-)
+from paperlib.tasks import rows as reading
+from paperlib.tasks.rows import Problem
 from paperlib.tasks.sources import CATALOGUE, data_folder, hub_rows, local_file, origin
 from paperlib.tasks.tiny.problems import SMALL, SPLITS, tiny_split
 
@@ -45,7 +37,7 @@ def load_problems(name: str) -> list[Problem]:
     they are an error. Duplicates stay, as the papers trained on them.
     """
     rows = _rows(name, _base, lambda rows, part: _cut(_shuffled(rows), part))
-    return check_problems(rows, name, published=True)  # those of your own are checked in _base
+    return reading.check_problems(rows, name, published=True)  # your own: see _base
 
 
 def problem_count(name: str) -> int:
@@ -135,9 +127,9 @@ def _base(name: str) -> Sequence[Problem]:
         )
     if not path.is_file():
         raise UserError(f"data file {name!r} does not exist")
-    own = replace(OWN_ROWS, name=name)
-    problems = [to_problem(str(row.get("id", n)), row, own) for n, row in json_rows(path)]
-    return check_problems(problems, name)
+    own, rows = replace(reading.OWN_ROWS, name=name), reading.json_rows(path)
+    problems = [reading.to_problem(str(row.get("id", n)), row, own) for n, row in rows]
+    return reading.check_problems(problems, name)
 
 
 @cache
@@ -149,28 +141,28 @@ def _catalogued(name: str, folder: str) -> tuple[list[Problem], list[str]]:
     source, fields = CATALOGUE[name], CATALOGUE[name]
     where, expected = f"{source.repository} at {source.revision}", source.hub_rows or source.rows
     if path := local_file(source):
-        rows: Iterable[Mapping[str, Any]] = (row for _, row in json_rows(path))
+        rows: Iterable[Mapping[str, Any]] = (row for _, row in reading.json_rows(path))
         gold = "spellings" if source.gold == "spellings" else "text"
-        fields = replace(OWN_ROWS, name=name, gold=gold, level=source.level and "level")
+        fields = replace(reading.OWN_ROWS, name=name, gold=gold, level=source.level and "level")
         where, expected = str(path), source.rows
     else:
         rows = hub_rows(source)
     if fields.levels:
-        rows = (row for row in rows if to_level(row.get(fields.level)) in fields.levels)
-    found = [to_problem(f"{name}-{n}", row, fields) for n, row in enumerate(rows)]
-    problems = check_problems([p for p in found if p.answer], name, published=True)
+        rows = (row for row in rows if reading.to_level(row.get(fields.level)) in fields.levels)
+    found = [reading.to_problem(f"{name}-{n}", row, fields) for n, row in enumerate(rows)]
+    problems = reading.check_problems([p for p in found if p.answer], name, published=True)
     empty = [p.id for p in found if not p.answer]
-    damaged = [p.id for p in problems if UNESCAPED.search(p.answer)]
+    damaged = [p.id for p in problems if reading.UNESCAPED.search(p.answer)]
     lines = [f"{len(problems):,} problems from {where}"]
     if len(found) != expected:
         lines.append(f"{len(found):,} rows read where the catalogue has {expected:,}")
     elif digest(problems) != source.digest:
         lines.append("other questions or answers than in the file that was catalogued")
     if empty:
-        lines.append(f"{len(empty)} rows without a gold answer, dropped: {some(empty)}")
+        lines.append(f"{len(empty)} rows without a gold answer, dropped: {reading.some(empty)}")
     if damaged:
         what = "gold answers with a control character"
-        lines.append(f"{len(damaged)} {what}, kept: {some(damaged)}")
+        lines.append(f"{len(damaged)} {what}, kept: {reading.some(damaged)}")
     lines += [source.note] if source.note else []
     print(*(f"data {name}: {line}" for line in lines), sep="\n", file=sys.stderr)
     return problems, lines

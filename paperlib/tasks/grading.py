@@ -43,13 +43,13 @@ def find_answer(completion: str) -> Span | None:
     The span starts at the first non-space character of the answer: the position whose layer
     logits MEDS records (Sec. 3.3). Of several boxes it is the last one's.
     """
-    spans = _answer_spans(_visible(completion))
+    spans = _answer_spans(completion)
     return spans[-1] if spans else None
 
 
 def extract_answer(completion: str) -> str | None:
     """The final answer's text, or None. Several boxes in a row are joined by commas."""
-    spans = _answer_spans(_visible(completion))
+    spans = _answer_spans(completion)
     return ", ".join(completion[start:end] for start, end in spans) if spans else None
 
 
@@ -60,7 +60,8 @@ def _visible(completion: str) -> str:
     return completion
 
 
-def _answer_spans(visible: str) -> list[Span]:
+def _answer_spans(completion: str) -> list[Span]:
+    visible = _visible(completion)
     opened = visible.rfind("<answer>")
     if opened < 0:
         return _last_boxes(visible) or []
