@@ -146,9 +146,9 @@ def tasks(options: argparse.Namespace) -> None:
 @command("names", names={"metavar": "name", "help": "such as gsm8k-train; none: list"})
 def data(options: argparse.Namespace) -> None:
     """list the data sets, or check some and tell what is odd about them"""
-    from paperlib.tasks.data import findings, load_problems, origin, problem_count
+    from paperlib.tasks.data import findings, load_problems, problem_count
     from paperlib.tasks.grading import unreadable_golds
-    from paperlib.tasks.sources import CATALOGUE
+    from paperlib.tasks.sources import CATALOGUE, origin
 
     for name in options.names:
         print(name, *findings(name), sep="\n  ")

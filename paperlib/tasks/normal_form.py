@@ -4,24 +4,16 @@ Text in, text out; no mathematics and no evaluation of any kind.
 """
 
 import re
+import tomllib
 import unicodedata
 from functools import lru_cache
 from itertools import accumulate
+from pathlib import Path
 
 TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
-_SIGNS = dict(zip("–×·÷∞≤≥≠°∪∅±∈∨⟨⟩√πℝ\u2009\u202f\xa0¢", (
-    r"- \times~ \cdot~ \div~ \infty~ \le~ \ge~ \ne~ ^\circ~ \cup~ \emptyset~ \pm~ \in~ \lor~ ( ) "
-    r"\sqrt~ \pi~ \mathbb{R} \, \, \, \text{cent}").split(), strict=True))  # fmt: skip
-_SIGNS = {sign: latex.replace("~", " ") for sign, latex in _SIGNS.items()}
-_SIGNS |= {"<=": r"\le ", ">=": r"\ge ", "!=": r"\ne "}
-_COMMANDS = {
-    "lt": "<", "gt": ">", "lbrace": r"\{", "rbrace": r"\}", "langle": "(", "rangle": ")",
-    "lvert": "|", "rvert": "|", "vert": "|", "mid": "|", "ldots": r"\dots", "cdots": r"\dots",
-    "varnothing": r"\emptyset", "vee": r"\lor", "land": r"\text{and}", "wedge": r"\text{and}",
-    "degree": r"^\circ", "backslash": r"\setminus", "R": r"\mathbb{R}",
-}  # fmt: skip
-TIMES = {"hundred": "10^{2}", "thousand": "10^{3}", "million": "10^{6}", "billion": "10^{9}",
-          "trillion": "10^{12}", "dozen": "12"}  # fmt: skip
+with Path(__file__).with_name("spellings.toml").open("rb") as _file:
+    SPELLINGS = tomllib.load(_file)
+TIMES: dict[str, str] = SPELLINGS["times"]
 _FUNCTIONS = "arcsin|arccos|arctan|sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt"
 _LETTERS = "infty|pi|alpha|beta|gamma|theta|lambda|phi|omega"
 _TOKEN = r"\s*(\\[a-zA-Z]+|[a-zA-Z\d])"  # an argument without braces
@@ -34,7 +26,7 @@ _REWRITES = [(re.compile(pattern, re.DOTALL), new) for pattern, new in (
     (r"\\(?:text(?:bf|it|rm|sf|tt|normal)|mbox|math(?:rm|bf|it|sf)|operatorname|boldsymbol|bm)"
      r"(?![a-zA-Z])", r"\\text"),
     (r"\\[cdt](frac|binom)", r"\\\1"), (r"\\([lgn]e)q(?:slant)?(?![a-zA-Z])", r"\\\1"),
-    (r"\\([a-zA-Z]+)", lambda m: _COMMANDS.get(m[1], m[0])),
+    (r"\\([a-zA-Z]+)", lambda m: SPELLINGS["commands"].get(m[1], m[0])),
     # numbers: thousands, repeating decimals, powers of ten, fractions, millions
     (rf"(?<![\d.])\d{{1,3}}(?:{_GAP}\d{{3}})+(?!\d)", lambda m: re.sub(r"\D", "", m[0])),
     (r"^\d{1,3}(?: \d{3})+$", lambda m: m[0].replace(" ", "")),
@@ -87,7 +79,7 @@ def clean(text: str) -> str:
     text = text.strip().rstrip(".")
     while text[:1] == "{" and r"\choose" not in text and depths(text).index(0) == len(text) - 1:
         text = text[1:-1].strip()
-    for sign, latex in _SIGNS.items():
+    for sign, latex in SPELLINGS["signs"].items():
         text = text.replace(sign, latex)
     text = re.sub("[½⅓¼¾⅔⅕-⅞]", r" \g<0> ", re.sub("[⁰¹²³⁴-⁹⁻]+", r"^{\g<0>}", text))
     text = unicodedata.normalize("NFKC", text).replace("−", "-").replace("⁄", "/")

@@ -7,6 +7,8 @@ explicit reasoning processes" (Sec. 4.1); its printed template ends with the ass
 
 import hashlib
 import re
+import tomllib
+from contextlib import suppress
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -15,25 +17,9 @@ from typing import Any
 from paperlib.errors import UserError, check_choice
 from paperlib.files import read_json
 
-_TAGS = "Respond in this format:\n<reasoning>\n...\n</reasoning>\n<answer>\n...\n</answer>"
-SYSTEM_PROMPTS: dict[str, str] = {
-    # Memory-R+, GSM8K. The released code asks for the same two blocks, each tag on its own line.
-    "tags": _TAGS,
-    # The same with a worked example before the question: training Llama-3.2-1B on GSM8K. Its tests
-    # have none (released code), so it is evaluated with "tags".
-    "tags-oneshot": _TAGS,
-    # Memory-R+, Table 3: the DeepSeek-R1 prompt, used on AI-MO.
-    "think": (
-        "A conversation between User and Assistant. The user asks a question, and the Assistant "
-        "solves it. The Assistant first thinks about the reasoning process in the mind and then "
-        "provides the user with the answer. The reasoning process and answer are enclosed within "
-        "<think> </think> and <answer> </answer> tags, respectively, i.e., <think> reasoning "
-        "process here </think><answer> answer here </answer>"
-    ),
-    # MEDS: the Qwen-Math template.
-    "boxed": "Please reason step by step, and put your final answer within \\boxed{}.",
-}
-
+SYSTEM_PROMPTS: dict[str, str] = tomllib.loads(
+    Path(__file__).with_suffix(".toml").read_text("utf-8")
+)
 # What a chat template may read beside the messages. Llama 3's writes today's date into every
 # prompt unless it is told one; this is the date it falls back to. Other templates ignore it.
 TEMPLATE_VARIABLES: dict[str, Any] = {"date_string": "26 Jul 2024"}
@@ -62,16 +48,13 @@ def build_prompt(tokenizer: Any, question: str, prompt: str) -> list[int]:
     content = _special_tokens(tokenizer).sub(_PLACE, question) if names else question
     turns = [{"role": "user", "content": content}]
     if prompt == "tags-oneshot":
-        asked, response = worked_example(question)
-        example = [("user", asked), ("assistant", response)]
-        turns = [{"role": role, "content": said} for role, said in example] + turns
+        said = zip(("user", "assistant"), worked_example(question), strict=True)
+        turns = [{"role": role, "content": text} for role, text in said] + turns
     text = _render(tokenizer, SYSTEM_PROMPTS[prompt], turns)
     ids: list[int] = []
     for piece, name in zip_longest(text.split(_PLACE), names, fillvalue=""):
         ids += tokenizer(piece, add_special_tokens=False)["input_ids"]
-        if name:
-            plain = tokenizer(name, add_special_tokens=False, split_special_tokens=True)
-            ids += plain["input_ids"]
+        ids += tokenizer(name, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     return _one_bos(tokenizer, ids)
 
 
@@ -99,19 +82,16 @@ def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
 def _render(tokenizer: Any, system: str, turns: list[dict[str, str]]) -> str:
     from jinja2.exceptions import TemplateError
 
-    def render(messages: list[dict[str, str]]) -> str:
+    def render(*messages: dict[str, str]) -> str:
         return tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False, **TEMPLATE_VARIABLES
+            list(messages), add_generation_prompt=True, tokenize=False, **TEMPLATE_VARIABLES
         )
 
-    try:
-        text = render([{"role": "system", "content": system}, *turns])
-    except TemplateError:  # how templates refuse a role
-        text = ""
-    if system not in text:
-        first = {"role": "user", "content": f"{system}\n\n{turns[0]['content']}"}
-        text = render([first, *turns[1:]])
-    return text
+    with suppress(TemplateError):  # how templates refuse a role
+        text = render({"role": "system", "content": system}, *turns)
+        if system in text:
+            return text
+    return render({"role": "user", "content": f"{system}\n\n{turns[0]['content']}"}, *turns[1:])
 
 
 def _one_bos(tokenizer: Any, ids: list[int]) -> list[int]:

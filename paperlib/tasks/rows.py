@@ -1,4 +1,4 @@
-"""How a row of a file or of the hub becomes a problem, and which problems can be asked."""
+"""What a problem is, how a row of a file or of the hub becomes one, and which can be asked."""
 
 import codecs
 import gzip
@@ -8,6 +8,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Integral, Real
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 
 from paperlib.errors import UserError
 from paperlib.tasks.grading import find_answer, gold_answer
-from paperlib.tasks.problem import Problem
 from paperlib.tasks.sources import Source
 
 OWN_ROWS = Source("", "", 0, "", "", level="level")  # whose fields are those of a Problem
@@ -25,6 +25,17 @@ UNESCAPED = re.compile(CONTROL.pattern + r"|[\t\r](?=[a-z])|\n(?=(?:eq|abla|otin
 _LISTED = re.compile(r"""\[\s*(['"])(.*?)\1\s*(,.*)?\]""", re.DOTALL)  # a list, printed as text
 _FRAME = re.compile(r"\\(?:boxed|fbox|text)(?![a-z])|[\s{}$]")  # what holds an answer and is none
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One row of any data set; ``answer`` is the gold answer as text."""
+
+    id: str
+    question: str
+    answer: str
+    level: int | str | None = None
+    subject: str | None = None
 
 
 def to_problem(problem_id: str, row: Mapping[str, Any], source: Source) -> Problem:
@@ -39,8 +50,7 @@ def to_problem(problem_id: str, row: Mapping[str, Any], source: Source) -> Probl
             "valid: one text (LaTeX, for instance) or one finite number"
         )
     level = to_level(row.get(source.level)) if source.level else None
-    subject = row.get(source.subject or "subject")
-    return Problem(problem_id, row[source.question], answer, level, subject)
+    return Problem(problem_id, row[source.question], answer, level, row.get(source.subject))
 
 
 def check_problems(
@@ -51,13 +61,13 @@ def check_problems(
     if not problems:
         raise UserError(f"data set {name!r} is empty")
     uses = Counter(p.id for p in problems)
-    flaws = [
-        (_flaw(p, published) or "an id used before" * (uses[p.id] > 1), p.id) for p in problems
-    ]
-    if what := next((what for what, _ in flaws if what), ""):
-        ids = list(dict.fromkeys(str(i) for other, i in flaws if other == what))
-        shown = some(ids).encode(errors="backslashreplace").decode()  # half a character in an id
-        raise UserError(f"data set {name!r}: {len(ids)} rows with {what}: {shown}")
+    flawed: dict[str, list[str]] = {}
+    for p in problems:
+        if what := _flaw(p, published) or "an id used before" * (uses[p.id] > 1):
+            flawed.setdefault(what, []).append(str(p.id))
+    for what, ids in flawed.items():  # half a character may stand in an id
+        shown = some(list(dict.fromkeys(ids))).encode(errors="backslashreplace").decode()
+        raise UserError(f"data set {name!r}: {len(set(ids))} rows with {what}: {shown}")
     return problems
 
 

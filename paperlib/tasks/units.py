@@ -8,23 +8,9 @@ import re
 from collections import Counter
 from functools import lru_cache
 
-from paperlib.tasks.normal_form import TEXT
+from paperlib.tasks.normal_form import SPELLINGS, TEXT
 
-_NAMES = {name: names.split()[0] for names in (
-    "m meter metre;km kilometer kilometre;cm centimeter centimetre;mm millimeter millimetre;dm;"
-    "μm micrometer;nm nanometer;g gram;kg kilogram;mg milligram;L l liter litre;mL ml milliliter;"
-    "s sec second;ms millisecond;ns nanosecond;J joule;kJ kilojoule;MJ;N newton;kN;W watt;mW;"
-    "kW kilowatt;MW megawatt;kWh;V volt;kV;mV;A amp ampere;mA;K kelvin;Pa pascal;kPa kilopascal;"
-    "MPa;Hz hertz;kHz;MHz;GHz;mol mole;mmol;cal calorie;kcal;eV;keV;MeV;GeV;T tesla;mT;C coulomb;"
-    "μC;μF;Ω ohm;kΩ;MB;GB;min minute;h hr hour;day;week wk;month;"
-    "year yr;in inch;ft foot feet;yd yard;mi mile;lb pound;oz ounce;gal gallon;qt quart;pt pint;"
-    "acre;ha hectare;ton tonne;deg degree;C celsius;F fahrenheit;rad radian;dollar buck usd;cent;"
-    "euro eur;yuan rmb;rupee;ruble;yen;% percent percentage pct;unit;point;person people;man men;"
-    "woman women;child children;time;way;item;piece;boy;girl;student;teacher;friend;car;book;page;"
-    "apple;orange;egg;cookie;ball;marble;coin;stamp;ticket;card;box;bag;cup;bottle;pencil;animal;"
-    "dog;cat;bird;tree;flower;digit;integer;solution;value;triangle;edge;vertex vertices;side;step;"
-    "game;team;lap"
-).split(";") for name in names.split()}  # fmt: skip
+_NAMES = {name: names.split()[0] for names in SPELLINGS["units"] for name in names.split()}
 _PHRASES = [(re.compile(rf"(?i)(?<![a-z]){pattern}"), new) for pattern, new in (
     (r"(?:square|sq)\s+(\w+)", r"\1^2"), (r"(?:cubic|cu)\s+(\w+)", r"\1^3"), (r"per\b", "/"),
     (r"mph\b", "mi/h"), (r"(?:kmph|kph|kmh)\b", "km/h"), (r"mps\b", "m/s"),

@@ -1,12 +1,11 @@
 """``make tiny-model``: the tokenizer, the base model and the sentence encoder, from nothing.
 
-Deterministic for a given CPU type and torch version (fixed seeds, processes and threads). The
+Deterministic for a given CPU type and torch version (fixed seeds, one thread). The
 result is shipped in ``assets/``; this recipe shows where it comes from and rebuilds it.
 """
 
 import random
 import shutil
-import tempfile
 import time
 from pathlib import Path
 
@@ -15,13 +14,13 @@ from torch.nn.functional import cross_entropy, normalize
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from paperlib.files import read_json, write_json_atomic
+from paperlib.files import write_json_atomic
 from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
 from paperlib.tasks.tiny import ENCODER_DIR, MODEL_DIR
 from paperlib.tasks.tiny.problems import LEVELS, draw_problem, held_out_questions
 from paperlib.tasks.tiny.solutions import HABITS, draw_solution, write_solution
 
-WORKERS = 2  # part of the recipe: another number gives other weights
+SHARES = 2  # of a batch, each with a generator of its own: another number gives other weights
 PAD, START, END = "<|pad|>", "<|im_start|>", "<|im_end|>"
 CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
@@ -35,26 +34,22 @@ MODEL = {
 }
 MODEL_STEPS, MODEL_BATCH, MICRO_BATCH, MODEL_LR = 850, 64, 16, 4e-3
 ENCODER_STEPS, ENCODER_BATCH, ENCODER_LR = 400, 64, 2e-3
+Row = tuple[torch.Tensor, torch.Tensor]  # token ids of prompt and solution; -1 for the prompt's
 
 
-def build(model_dir: Path = MODEL_DIR, encoder_dir: Path = ENCODER_DIR, seed: int = 0) -> None:
-    """Train and save model and encoder; about ten minutes on two cores."""
-    started, threads = time.time(), torch.get_num_threads()
+def build(seed: int = 0) -> None:
+    """Train and save model and encoder; about twenty minutes on one core."""
+    started = time.time()
     torch.set_num_threads(1)
-    try:
-        model_dir.mkdir(parents=True, exist_ok=True)
-        tokenizer = build_tokenizer(seed)
-        tokenizer.save_pretrained(model_dir)
-        loss = _build_model(model_dir, seed)
-        _build_encoder(tokenizer, encoder_dir, seed)
-    finally:
-        torch.set_num_threads(threads)
-    record = {
+    tokenizer = build_tokenizer(seed)
+    tokenizer.save_pretrained(MODEL_DIR)
+    loss = _build_model(tokenizer, MODEL_DIR, seed)
+    _build_encoder(tokenizer, ENCODER_DIR, seed)
+    write_json_atomic(MODEL_DIR / "recipe.json", {
         "seed": seed, "steps": MODEL_STEPS, "batch": MODEL_BATCH, "learning_rate": MODEL_LR,
         "final_loss": round(loss, 4), "seconds": round(time.time() - started),
         "torch": torch.__version__.split("+")[0],
-    }  # fmt: skip
-    write_json_atomic(model_dir / "recipe.json", record)
+    })  # fmt: skip
 
 
 def build_tokenizer(seed: int):
@@ -88,60 +83,43 @@ def build_tokenizer(seed: int):
     return tokenizer
 
 
-def _build_model(folder: Path, seed: int) -> float:
-    """Train on WORKERS processes with one thread each; they are far faster than one with two."""
-    with tempfile.TemporaryDirectory() as meeting:
-        torch.multiprocessing.spawn(
-            _train_worker, (folder, seed, f"file://{meeting}/gloo"), nprocs=WORKERS, daemon=True
-        )
-    loss = read_json(folder / "loss.json")
-    (folder / "loss.json").unlink()
-    return loss
-
-
-def _train_worker(rank: int, folder: Path, seed: int, meeting: str) -> None:
-    """One worker: its share of every batch; the gradients' sum makes the same step everywhere."""
-    from torch import distributed
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+def _build_model(tokenizer, folder: Path, seed: int) -> float:
+    """Train and save the base model; the mean loss of the last 50 steps."""
+    from transformers import LlamaConfig, LlamaForCausalLM
     from transformers import get_cosine_schedule_with_warmup as cosine
 
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=WORKERS)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
     torch.manual_seed(seed)
-    rng = random.Random(f"model-{seed}-{rank}")
+    generators = [random.Random(f"model-{seed}-{share}") for share in range(SHARES)]
     eos, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     config = LlamaConfig(**MODEL, bos_token_id=None, eos_token_id=eos, pad_token_id=pad)
     model = LlamaForCausalLM(config)
     optimizer = torch.optim.AdamW(model.parameters(), MODEL_LR, (0.9, 0.98), weight_decay=0.05)
     schedule = cosine(optimizer, 50, MODEL_STEPS)
+    sizes = [*(p.numel() for p in model.parameters()), 1, 1]
     forbidden, losses = held_out_questions(), []
-    for _ in tqdm(range(MODEL_STEPS), desc="base model", disable=rank > 0):
-        total, tokens = _backward(model, *_supervised_batch(rng, tokenizer, forbidden), pad)
-        sums = torch.cat([p.grad.flatten() for p in model.parameters()] + [total, tokens])
-        distributed.all_reduce(sums)
-        *gradients, total, tokens = sums.split([p.numel() for p in model.parameters()] + [1, 1])
+    for _ in tqdm(range(MODEL_STEPS), desc="base model"):
+        batches = [_supervised_batch(rng, tokenizer, forbidden) for rng in generators]
+        sums = sum(_gradients(model, batch, pad) for batch in batches)
+        *gradients, total, tokens = sums.split(sizes)
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad.copy_((gradient / tokens).view_as(parameter))
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        optimizer.zero_grad(set_to_none=False)
         losses.append((total / tokens).item())
-    if rank == 0:
-        model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
-        model.save_pretrained(folder)
-        write_json_atomic(folder / "loss.json", sum(losses[-50:]) / 50)
-    distributed.destroy_process_group()
+    model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
+    model.save_pretrained(folder)
+    return sum(losses[-50:]) / 50
 
 
-def _backward(model, rows, starts, pad) -> tuple[torch.Tensor, torch.Tensor]:
-    """Summed loss and number of learned tokens, ``[1]`` each; gradients of the sum."""
+def _gradients(model, batch: list[Row], pad: int) -> torch.Tensor:
+    """Gradients of the summed loss, the loss, and the number of learned tokens: one flat row."""
+    model.zero_grad()
     loss_sum, tokens = torch.zeros(1), torch.zeros(1)
-    by_length = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    for first in range(0, len(rows), MICRO_BATCH):  # sorted: half of the padding saved
-        part = by_length[first : first + MICRO_BATCH]
-        ids, labels = _pad([rows[i] for i in part], [starts[i] for i in part], pad)
+    by_length = sorted(batch, key=lambda row: len(row[0]))  # half of the padding saved
+    for first in range(0, len(batch), MICRO_BATCH):
+        rows, targets = zip(*by_length[first : first + MICRO_BATCH], strict=True)
+        ids, labels = pad_sequence(rows, True, pad), pad_sequence(targets, True, -1)
         hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
         learned = labels[:, 1:] >= 0  # right padding: causal attention never sees it
         logits = model.lm_head(hidden[learned])
@@ -149,29 +127,21 @@ def _backward(model, rows, starts, pad) -> tuple[torch.Tensor, torch.Tensor]:
         loss.backward()
         loss_sum += loss.detach()
         tokens += learned.sum()
-    return loss_sum, tokens
+    return torch.cat([*(p.grad.flatten() for p in model.parameters()), loss_sum, tokens])
 
 
-def _supervised_batch(rng, tokenizer, forbidden) -> tuple[list[list[int]], list[int]]:
-    rows, starts = [], []
-    while len(rows) < MODEL_BATCH // WORKERS:
+def _supervised_batch(rng: random.Random, tokenizer, forbidden: set[str]) -> list[Row]:
+    rows = []
+    while len(rows) < MODEL_BATCH // SHARES:
         problem = draw_problem(rng, rng.choice(LEVELS))
         if problem.question in forbidden:
             continue
         prompt = rng.choice(("tags", "boxed"))
         ids = build_prompt(tokenizer, problem.question, prompt)
-        completion = tokenizer.encode(draw_solution(rng, problem, prompt), add_special_tokens=False)
-        rows.append(ids + completion + [tokenizer.eos_token_id])
-        starts.append(len(ids))
-    return rows, starts
-
-
-def _pad(rows, starts, pad) -> tuple[torch.Tensor, torch.Tensor]:
-    ids = [torch.tensor(row) for row in rows]
-    labels = [row.clone() for row in ids]
-    for row, start in zip(labels, starts, strict=True):
-        row[:start] = -1
-    return pad_sequence(ids, True, pad), pad_sequence(labels, True, -1)
+        solution = draw_solution(rng, problem, prompt)
+        learned = [*tokenizer.encode(solution, add_special_tokens=False), tokenizer.eos_token_id]
+        rows.append((torch.tensor(ids + learned), torch.tensor([-1] * len(ids) + learned)))
+    return rows
 
 
 def solution_pair(rng: random.Random) -> tuple[str, str]:
@@ -220,7 +190,3 @@ def _build_encoder(tokenizer, folder: Path, seed: int) -> None:
         optimizer.zero_grad()
     encoder.save(str(folder), create_model_card=False)
     shutil.rmtree(scratch)
-
-
-if __name__ == "__main__":
-    build()

@@ -1,11 +1,12 @@
 """Word problems over small integers; the level is the number of operations, 1 to 4."""
 
+import operator
 import random
 from dataclasses import dataclass
 from functools import cache
 
 from paperlib.errors import UserError
-from paperlib.tasks.problem import Problem
+from paperlib.tasks.rows import Problem
 
 LEVELS = (1, 2, 3, 4)
 # Problems per level of each split. Splits share no question, and none is trained on by the
@@ -20,6 +21,7 @@ EVENTS = {
     "-": ("{name} loses {n}.", "{name} sells {n}.", "{name} gives away {n}."),
     "*": ("Now {name} has {n} times as many.", "The number grows {n} times."),
 }
+APPLY = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,10 @@ class TinyProblem(Problem):
         """The true steps as (value, operation, operand, result)."""
         out, value = [], self.start
         for op, operand in self.steps:
-            result = apply(value, op, operand)
+            result = APPLY[op](value, operand)
             out.append((value, op, operand, result))
             value = result
         return out
-
-
-def apply(value: int, op: str, operand: int) -> int:
-    """``value op operand`` for op in +, -, *."""
-    if op == "+":
-        return value + operand
-    return value - operand if op == "-" else value * operand
 
 
 def draw_problem(rng: random.Random, level: int, problem_id: str = "drawn") -> TinyProblem:
@@ -56,7 +51,7 @@ def draw_problem(rng: random.Random, level: int, problem_id: str = "drawn") -> T
         while len(steps) < level:
             op = rng.choices("+-*", weights=(4, 4, 2))[0]
             operand = rng.randint(2, 4) if op == "*" else rng.randint(2, 19)
-            value = apply(value, op, operand)
+            value = APPLY[op](value, operand)
             if not 1 <= value <= 60 or operand in numbers:
                 break
             numbers.add(operand)
@@ -71,7 +66,7 @@ def draw_problem(rng: random.Random, level: int, problem_id: str = "drawn") -> T
 
 
 @cache
-def _all_splits() -> dict[str, tuple[TinyProblem, ...]]:
+def _all_splits() -> dict[str, list[TinyProblem]]:
     seen, splits = set(), {}
     for split, per_level in SPLITS.items():
         rng, problems = random.Random(split), []
@@ -81,31 +76,28 @@ def _all_splits() -> dict[str, tuple[TinyProblem, ...]]:
                 if problem.question not in seen:
                     seen.add(problem.question)
                     problems.append(problem)
-        splits[split] = tuple(problems)
-    return splits
+        splits[split] = problems
+    return splits | {SMALL: splits["tiny-train"][::2]}
 
 
 def tiny_split(split: str) -> list[TinyProblem]:
     """The problems of one split, always the same ones, ordered by level; ``tiny-small``, the
     small-data setting, is every second problem of ``tiny-train``."""
-    return list(_all_splits()["tiny-train"][::2] if split == SMALL else _all_splits()[split])
+    return list(_all_splits()[split])
 
 
 def tiny_problem(problem_id: str) -> TinyProblem:
     """The problem with this id, from any split; a UserError if it is none of the tiny world."""
-    if problem_id not in _by_id():
-        raise UserError(
-            f"problem {problem_id!r} is none of the tiny world; the analyses that need each "
-            "answer's true error category work there only"
-        )
-    return _by_id()[problem_id]
+    split = problem_id.rpartition("-")[0]
+    for problem in _all_splits().get(split, ()):
+        if problem.id == problem_id:
+            return problem
+    raise UserError(
+        f"problem {problem_id!r} is none of the tiny world, and only there is the error category "
+        "of an answer known exactly; elsewhere an LLM can annotate (paperlib.evaluation.annotate)"
+    )
 
 
-@cache
-def _by_id() -> dict[str, TinyProblem]:
-    return {p.id: p for split in _all_splits().values() for p in split}
-
-
-def held_out_questions() -> frozenset[str]:
+def held_out_questions() -> set[str]:
     """Questions of all splits: the supervised recipe skips them."""
-    return frozenset(p.question for split in _all_splits().values() for p in split)
+    return {p.question for split in _all_splits().values() for p in split}

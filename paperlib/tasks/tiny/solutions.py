@@ -7,9 +7,9 @@ favourite habit, so a prompt's wrong rollouts tend to repeat one error, which is
 import random
 import re
 
-from paperlib.errors import UserError
 from paperlib.tasks.grading import extract_answer, grade
-from paperlib.tasks.tiny.problems import THINGS, TinyProblem, apply
+from paperlib.tasks.rows import Problem
+from paperlib.tasks.tiny.problems import APPLY, THINGS, TinyProblem, tiny_problem
 
 HABITS = (
     "wrong_operation",  # + for -, - for +, + for *
@@ -34,9 +34,9 @@ def without_carry(value: int, op: str, operand: int) -> int | None:
     """The result digit by digit, no carry or borrow; None for ``*`` or if that changes nothing."""
     if op == "*":
         return None
-    tens, ones = apply(value // 10, op, operand // 10), apply(value % 10, op, operand % 10)
+    tens, ones = APPLY[op](value // 10, operand // 10), APPLY[op](value % 10, operand % 10)
     result = 10 * (tens % 10) + ones % 10
-    return None if result == apply(value, op, operand) else result
+    return None if result == APPLY[op](value, operand) else result
 
 
 def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
@@ -48,8 +48,7 @@ def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
             favourite = FAVOURITE[problem.subject]
             others = [h for h in HABITS if h != favourite]
             habit = favourite if rng.random() < FAVOURITE_SHARE else rng.choice(others)
-        completion = write_solution(rng, problem, prompt, habit)
-        if completion is not None:
+        if completion := write_solution(rng, problem, prompt, habit):
             return completion
 
 
@@ -66,7 +65,20 @@ def write_solution(
         tens, ones = divmod(answer, 10)
         answer = 10 * ones + tens if tens and ones and tens != ones else answer + 1
     check = rng.random() < (0.15 if habit == "none" else 0.05)
-    return _write(rng, steps, answer, prompt, check=check, broken=habit == "broken_format")
+    broken = habit == "broken_format"
+    style, lines = rng.randrange(4), []
+    words = ["First,", *["Next,"] * (len(steps) - 2), "Finally,"]
+    for number, (value, op, operand, result) in enumerate(steps, start=1):
+        lead = ("", f"Step {number}: ", f"{words[number - 1]} ", "- ")[style]
+        lines.append(f"{lead}{value}{op}{operand}={result}")
+    if check and op != "*":  # of the last step
+        lines.append(f"Let me check: {result}{'-' if op == '+' else '+'}{operand}={value}")
+    reasoning = "\n".join(lines)
+    if prompt == "tags":
+        end = f"Answer: {answer}\n" if broken else f"<answer>\n{answer}\n</answer>\n"
+        return f"<reasoning>\n{reasoning}\n</reasoning>\n{end}"
+    end = f"The answer is {answer}." if broken else f"\\boxed{{{answer}}}"
+    return f"{reasoning}\n{end}"
 
 
 def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[Step] | None:
@@ -87,7 +99,7 @@ def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[S
         del plan[at]
     steps, value = [], problem.start
     for index, (op, operand) in enumerate(plan):
-        result: int | None = apply(value, op, operand)
+        result: int | None = APPLY[op](value, operand)
         if habit == "dropped_carry" and index == at:
             result = without_carry(value, op, operand)
         if result is None or not 0 <= result <= 99:
@@ -98,47 +110,23 @@ def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[S
     return None if changes_answer and str(value) == problem.answer else steps
 
 
-def _write(
-    rng: random.Random, steps: list[Step], answer: int, prompt: str, *, check: bool, broken: bool
-) -> str:
-    style, lines = rng.randrange(4), []
-    words = ["First,", *["Next,"] * (len(steps) - 2), "Finally,"]
-    for number, (value, op, operand, result) in enumerate(steps, start=1):
-        lead = ("", f"Step {number}: ", f"{words[number - 1]} ", "- ")[style]
-        lines.append(f"{lead}{value}{op}{operand}={result}")
-    if check and steps[-1][1] != "*":
-        value, op, operand, result = steps[-1]
-        lines.append(f"Let me check: {result}{'-' if op == '+' else '+'}{operand}={value}")
-    reasoning = "\n".join(lines)
-    if prompt == "tags":
-        end = f"Answer: {answer}\n" if broken else f"<answer>\n{answer}\n</answer>\n"
-        return f"<reasoning>\n{reasoning}\n</reasoning>\n{end}"
-    end = f"The answer is {answer}." if broken else f"\\boxed{{{answer}}}"
-    return f"{reasoning}\n{end}"
-
-
 def written_steps(completion: str) -> list[Step]:
     """The equations of a completion in their order, a check of the last one left out."""
     found = _EQUATION.findall(_CHECK.sub("", completion))
     return [(int(a), op, int(b), int(c)) for a, op, b, c in found]
 
 
-def diagnose(problem: TinyProblem, completion: str) -> str:
+def diagnose(problem: Problem, completion: str) -> str:
     """``correct`` or the true error category of a completion, one of :data:`CATEGORIES`.
 
     Exact for planted errors: the numbers of a problem all differ, so the first step that leaves
     the true chain shows which habit made it.
     """
     if not isinstance(problem, TinyProblem):
-        raise UserError(
-            f"problem {problem.id!r} is none of the tiny world, and only there is the error "
-            "category of an answer known exactly; elsewhere an LLM can annotate "
-            "(paperlib.evaluation.annotate)"
-        )
+        problem = tiny_problem(problem.id)
     if grade(completion, problem.answer):
         return "correct"
-    answer = extract_answer(completion)
-    if answer is None:
+    if extract_answer(completion) is None:
         return "broken_format"
     written, truth = written_steps(completion), problem.chain()
     if not written:
