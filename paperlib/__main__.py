@@ -9,7 +9,7 @@ from collections.abc import Callable
 from paperlib import __version__
 from paperlib.environment import ROOT
 from paperlib.errors import NotebookError, UserError
-from paperlib.processes import end_by_signals, end_with_parent
+from paperlib.processes import end_by_signals, end_with_stdin
 
 OPTIONS: dict[str, dict] = {
     "--paper": {"required": True, "help": "memory_r or meds"},
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     if arguments is None:
         end_by_signals()
-        end_with_parent()
+        end_with_stdin()
     options = PARSER.parse_args(arguments)
     try:
         return options.command(options) or 0

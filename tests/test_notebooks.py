@@ -133,7 +133,7 @@ def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, t
         "import os, sys, pathlib\nprint(sys.executable)\nprint(os.getcwd())",
         "print(PROFILE, STEPS, RATE, FAST, SEEDS, os.environ['PAPERLIB_PROGRESS'])",
         f"sys.path.append({str(ROOT)!r})\nfrom paperlib.experiments.progress import Progress\n"
-        "with Progress(3, 1) as progress: progress.show([], queued=2)",
+        "Progress(3, 1).show([], queued=2)",
     )
     before = dict(os.environ)
     out = run_notebook(path, {"PROFILE": "smoke", "SEEDS": "4,5", "FAST": "true"})

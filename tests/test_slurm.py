@@ -195,7 +195,8 @@ def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch)
     configs = [make_config(60), make_config(0)]
     shown = []
     monkeypatch.setattr(
-        Progress, "show", lambda self, runs, queued: shown.append([queued, *map(describe, runs)])
+        Progress, "show",
+        lambda self, jobs, queued: shown.append([queued, *(describe(job.run) for job in jobs)]),
     )
 
     def ready():
@@ -296,13 +297,13 @@ def test_a_job_in_two_processes(tmp_path):
     config = replace(config, num_generations=4, max_steps=2, save_steps=2)
     run = Store(tmp_path / "runs").run(config)
     job = Job(run, (eval_settings("meds", "smoke", "test"),), "last", 1, "cpu")
-    module.Task(job, 2, file)()
+    replace(job, processes=2, launch=file)()
     assert job.done() and run.status() == "complete"
     assert read_json(run.folder / "environment.json")["processes"] == 2
     assert len(run.metrics()) == 2
     shared_out_badly = replace(job, run=Store(tmp_path).run(replace(config, num_generations=3)))
     with pytest.raises(RuntimeError, match=module.LOGGED):  # 6 completions an update, 4 processes
-        module.Task(shared_out_badly, 4, file)()
+        replace(shared_out_badly, processes=4, launch=file)()
     assert "ended with status" in shared_out_badly.log_tail()
 
 
@@ -314,7 +315,8 @@ def test_an_interrupted_job_leaves_the_launcher_time_to_end_its_processes(tmp_pa
     )
     launcher.chmod(0o755)
     monkeypatch.setattr("paperlib.experiments.jobs.sys.executable", str(launcher))
-    job = Job(Store(tmp_path).run(make_config()), (), "last", 1, "cpu")
+    run = Store(tmp_path).run(make_config())
+    job = Job(run, (), "last", 1, "cpu", processes=2, launch=tmp_path / "cpu.yaml")
     with interrupted_when(lambda: wait_for(pid)), pytest.raises(KeyboardInterrupt):
-        module.Task(job, 2, tmp_path / "cpu.yaml")()
+        job()
     assert not alive(int(pid.read_text()))
