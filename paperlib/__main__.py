@@ -1,47 +1,19 @@
 """The command line: ``python -m paperlib --help``. A command is a function below, which names its
-options; heavy libraries are imported in it, so that help costs nothing.
+options of options.toml; heavy libraries are imported in it, so that help costs nothing.
 """
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 
 from paperlib import __version__
 from paperlib.environment import ROOT
 from paperlib.errors import NotebookError, UserError
 from paperlib.processes import end_by_signals, end_with_stdin
 
-OPTIONS: dict[str, dict] = {
-    "--paper": {"required": True, "help": "memory_r or meds"},
-    "--method": {"required": True, "help": "a row of the paper's table"},
-    "--profile": {"default": "tiny", "help": "smoke, tiny, laptop or paper (%(default)s)"},
-    "--model": {"help": "of the profile (its main one)"},
-    "--seed": {"type": int, "default": 0, "help": "(%(default)s)"},
-    "--preset": {"default": "paper", "help": "paper or released (%(default)s)"},
-    "--runs": {"default": "runs", "help": "the run store (%(default)s)"},
-    "--device": {"default": "auto", "help": "auto, cpu, cuda (%(default)s)"},
-    "--engine": {"default": "ours", "help": "ours or trl (%(default)s)"},
-    "--vllm": {"action": "store_true",
-               "help": "sample with vLLM, on the GPUs that train (engine trl)"},
-    "--report-to": {"default": "tensorboard", "help": "tensorboard, trackio, wandb, several with "
-                    "commas between, or none (%(default)s)"},
-    "--split": {"default": "test", "help": "test or validation (%(default)s)"},
-    "--checkpoints": {"default": "last", "choices": ("last", "all"), "help": "(%(default)s)"},
-    "run": {"help": "the run's folder; `runs` lists them"},
-    "target": {"help": "a new folder"},
-    "--step": {"type": int, "help": "of the checkpoint (the last)"},
-    "path": {"help": "an .ipynb file"},
-    "--output": {"help": "(executed/<PROFILE>/<folder>/<name>.ipynb)"},
-    "--cell-timeout": {"type": int, "help": "seconds per cell (no limit)"},
-    "-p": {"dest": "parameters", "nargs": 2, "action": "append", "default": [],
-           "metavar": ("NAME", "VALUE"), "help": "a parameter of the notebooks that have it; may "
-           "be repeated"},
-    "names": {"nargs": "*", "help": "such as table2, fig3-meds or all; none: list"},
-    "--parallel": {"type": int, "default": 1, "help": "notebooks at once (%(default)s)"},
-    "--force": {"action": "store_true", "help": "start although the plan names something missing"},
-    "--seeds": {"default": "0,1,2", "help": "(%(default)s)"},
-    "--models": {"help": "of the Table 1s, with commas between (the profile's own)"},
-}  # fmt: skip
+OPTIONS = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 OF_A_RUN = ("--paper", "--method", "--profile", "--model", "--seed", "--preset", "--runs",
             "--device", "--engine")  # fmt: skip
 PLANNED = ("PROFILE", "PRESET", "SEEDS", "MODELS", "ENGINE", "RUNS")  # parameters
@@ -54,10 +26,11 @@ COMMANDS = PARSER.add_subparsers(required=True, metavar="command")
 
 def command(*options: str, **other: dict) -> Callable[[Callable], Callable]:
     """Make the function a command of its name, with its docstring as help, and these options;
-    ``other``: what one of them has otherwise than in OPTIONS."""
+    ``other``: what one of them has otherwise than in options.toml."""
     def register(function: Callable) -> Callable:
         name, text = function.__name__.replace("_", "-"), function.__doc__
         parser = COMMANDS.add_parser(name, help=text, description=text)
+        parser.register("type", "int", int)
         for option in options:
             parser.add_argument(option, **OPTIONS[option] | other.get(option.lstrip("-"), {}))
         parser.set_defaults(command=function)

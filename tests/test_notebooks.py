@@ -106,7 +106,7 @@ def test_bad_requests_fail_before_any_kernel(tmp_path, monkeypatch):
     monkeypatch.setattr("paperlib.experiments.notebooks._execute", None)  # calling it would raise
     path = make_notebook(tmp_path / "n.ipynb", "1")
     for call, message in [
-        (lambda: run_notebook(tmp_path / "no.ipynb"), "is not a notebook"),
+        (lambda: run_notebook(tmp_path / "no.ipynb"), "no.ipynb cannot be read as a notebook"),
         (lambda: run_notebook(path, {"NOPE": 1}), "unknown parameter 'NOPE'"),
         (lambda: run_notebook(path, {"STEPS": "x"}), "parameter STEPS is 'x'"),
         (lambda: run_notebook(path, output=path), "is the notebook itself"),
