@@ -22,12 +22,12 @@ def test_ratio_and_verdict_by_hand(tmp_path, monkeypatch):
 
     monkeypatch.setattr(measure, "HERE", tmp_path)
     row = measure.paired_row("step", "TRL", ([1.0, 2.0, 3.0], [4.0, 4.0, 4.0]), 0.5)
-    assert (row.ours, row.peer, row.ratio) == (2.0, 4.0, 0.5)
-    measure.save("a", [row, measure.Skipped("real step", "no wheel")])
-    measure.save("b", [measure.Row("start", "time allowed", 2.0, 1.0, 1.0)])
+    assert (row["ours"], row["peer"], row["ratio"]) == (2.0, 4.0, 0.5)
+    measure.save("a", [row, {"work": "real step", "why": "no wheel"}])
+    measure.save("b", [measure.timed_row("start", 2.0, 1.0)])
     text = (tmp_path / "RESULTS.md").read_text()
     assert "| step | 2 s | 4 s | TRL | 0.5 | 0.5 | met |" in text
-    assert "| start | 2 s | 1 s | time allowed | 2 | 1 | **missed** |" in text
+    assert "| start | 2 s | 1 s | the time allowed | 2 | 1 | **missed** |" in text
     assert "- real step: not measured, no wheel" in text
 
 
