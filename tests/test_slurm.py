@@ -267,24 +267,20 @@ def test_cpu_nodes_are_asked_for_no_gpu(cluster, tmp_path):
 ON_CPU = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\n"
 
 
-def test_the_launch_file_is_the_recipes_or_the_one_that_is_named(tmp_path):
-    meds, memory_r = recipe("meds", "MEDS", "paper", 0), recipe("memory_r", "R1", "paper", 0)
-    assert module.launch_file(meds) == LAUNCH_DIR / "eight_gpus_vllm.yaml"
-    assert module.launch_file(memory_r) == LAUNCH_DIR / "eight_gpus_ddp.yaml"  # its own is for one
-    mine = tmp_path / "mine.yaml"
+def test_only_trl_runs_take_several_gpus_with_the_recipes_launch_file_or_the_named(tmp_path):
+    store, mine = Store(tmp_path), tmp_path / "mine.yaml"
     mine.write_text(ON_CPU)
-    assert module.launch_file(meds, str(mine)) == mine
-    with pytest.raises(UserError, match="'no.yaml', which is no file; valid: a path, or eight_"):
-        module.launch_file(meds, "no.yaml")
-
-
-def test_only_trl_runs_take_several_gpus(tmp_path):
-    store = Store(tmp_path)
     ours, theirs = (Job(store.run(recipe("meds", "DAPO", "smoke", 0, engine=e)), (), "last", 1,
                         "cpu") for e in ("ours", "trl"))  # fmt: skip
-    assert [t.processes for t in module.make_tasks([ours, theirs], {})] == [1, 1]
-    (task,) = module.make_tasks([theirs], {"gpus": 4, "launch": "eight_gpus_ddp.yaml"})
-    assert (task.processes, task.launch.name) == (4, "eight_gpus_ddp.yaml")
+    assert module.make_tasks([ours, theirs], {}) == [ours, theirs]  # a process each
+    for named, file in (("eight_gpus_ddp.yaml", LAUNCH_DIR / "eight_gpus_ddp.yaml"),
+                        (str(mine), mine), (None, LAUNCH_DIR / "eight_gpus_vllm.yaml")):
+        (task,) = module.make_tasks([theirs], {"gpus": 4, "launch": named})
+        assert (task.processes, task.launch) == (4, file)
+    memory_r = recipe("memory_r", "R1", "paper", 0)  # its own file is for one GPU
+    assert module.launch_file(memory_r) == LAUNCH_DIR / "eight_gpus_ddp.yaml"
+    with pytest.raises(UserError, match="'no.yaml', which is no file; valid: a path, or eight_"):
+        module.launch_file(memory_r, "no.yaml")
 
 
 @pytest.mark.slow
