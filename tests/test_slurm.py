@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -89,25 +90,13 @@ def options(store, **more):
 
 
 @contextmanager
-def beside(function):
-    thread = threading.Thread(target=function)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-@contextmanager
 def interrupted_when(ready):
     """Ctrl-C in the block, once ``ready()`` returns."""
-    main, before = threading.main_thread().ident, signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with beside(lambda: (ready(), signal.pthread_kill(main, signal.SIGINT))):
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    main = threading.main_thread().ident
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    with ThreadPoolExecutor() as pool, pytest.raises(KeyboardInterrupt):
+        pool.submit(lambda: (ready(), signal.pthread_kill(main, signal.SIGINT)))
+        yield
 
 
 def all_cancelled(cluster) -> bool:
@@ -154,7 +143,8 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path):
         for pid in (pids[0], task_of(run)):  # SLURM tells all processes of a task
             os.kill(pid, signal.SIGUSR2)
 
-    with beside(preempt):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(preempt)
         grid([run.config], **options(store))
     assert "scontrol requeue 100" in (cluster / "calls").read_text()
     assert run.status() == "complete"
@@ -182,7 +172,8 @@ def test_a_task_is_over_when_slurm_does_not_go_on_with_it(
 
     expected = nullcontext() if goes_on else pytest.raises(
         RuntimeError, match=f"(?s)1 of 2 runs failed.*100_0: {states}")  # fmt: skip
-    with beside(kill), expected:
+    with ThreadPoolExecutor() as pool, expected:
+        pool.submit(kill)
         grid(configs, **options(store))
     assert [run.status() for run in runs] == ["complete" if goes_on else "partial", "complete"]
     calls = (cluster / "calls").read_text().splitlines()
@@ -204,7 +195,7 @@ def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch)
         while shown[-1] != [1, "DAPO s60 0/4"]:
             time.sleep(0.02)
 
-    with interrupted_when(ready), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(ready):
         grid(configs, **options(store, jobs=1))
     assert all_cancelled(cluster)
     wait_for_end(read_json(store.run(configs[0]).folder / "lock.json")["pid"])
@@ -313,6 +304,6 @@ def test_an_interrupted_job_leaves_the_launcher_time_to_end_its_processes(tmp_pa
     monkeypatch.setattr("paperlib.experiments.jobs.sys.executable", str(launcher))
     run = Store(tmp_path).run(make_config())
     job = Job(run, (), "last", 1, "cpu", processes=2, launch=tmp_path / "cpu.yaml")
-    with interrupted_when(lambda: wait_for(pid)), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(lambda: wait_for(pid)):
         job()
     assert not alive(int(pid.read_text()))
