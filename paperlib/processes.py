@@ -2,9 +2,8 @@
 
 1. In a command, SIGTERM (a job scheduler, a container, CI), SIGHUP (a closed terminal) and SIGINT
    (Ctrl-C) raise one KeyboardInterrupt, so that every ``finally`` on the way does its work.
-2. Who starts processes stops them in a ``finally`` (:func:`stop_all`).
-3. A child whose parent was killed, or interrupted just before it could note the child, ends by
-   itself: the pipe that is its stdin is closed then (:func:`end_with_stdin`).
+2. :func:`run_all` stops what it started. A child whose parent was killed, or interrupted just
+   before it could note the child, ends by itself: its stdin is closed then.
 """
 
 import os
@@ -82,12 +81,12 @@ def run_all(
                 failed += [work] if process.returncode else []
                 ended(work, process.returncode)
     finally:  # after Ctrl-C too: what is written so far resumes
-        stop_all([process for *_, process in running], grace_seconds)
+        _stop([process for *_, process in running], grace_seconds)
     return failed
 
 
-def stop_all(processes: Sequence[subprocess.Popen], grace_seconds: float = 5.0) -> None:
-    """Ask the processes to end, kill those that do not, and close what they were held by."""
+def _stop(processes: Sequence[subprocess.Popen], grace_seconds: float) -> None:
+    """Ask the processes to end, and kill those that do not."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + grace_seconds
@@ -97,5 +96,4 @@ def stop_all(processes: Sequence[subprocess.Popen], grace_seconds: float = 5.0) 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        for pipe in filter(None, (process.stdin, process.stdout)):
-            pipe.close()
+        process.stdin.close()

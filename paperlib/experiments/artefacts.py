@@ -29,10 +29,8 @@ def artefacts(root: Path) -> dict[str, Path]:
     for folder in FOLDERS:
         paths = sorted((root / "notebooks" / folder).glob("*.ipynb"), key=_natural)
         ranked += [(-1 if path.stem == "table1" else rank, path) for rank, path in enumerate(paths)]
-    return {
-        f"{path.stem}-{path.parent.name}".replace("_", "-"): path
-        for _, path in sorted(ranked, key=lambda one: one[0])
-    }
+    paths = [path for _, path in sorted(ranked, key=lambda one: one[0])]
+    return {f"{path.stem}-{path.parent.name}".replace("_", "-"): path for path in paths}
 
 
 def _natural(path: Path) -> list[int | str]:
@@ -48,9 +46,7 @@ def choose(names: Sequence[str], root: Path) -> dict[str, Path]:
         valid = ", ".join(["all", *dict.fromkeys(short.values())])
         raise UserError(f"unknown artefact {', '.join(unknown)}; valid: {valid}, or one paper's, "
                         "such as table1-meds")  # fmt: skip
-    return {
-        name: path for name, path in known.items() if {"all", name, short[name]} & set(names)
-    }
+    return {name: known[name] for name in known if {"all", name, short[name]} & set(names)}
 
 
 def reproduce(

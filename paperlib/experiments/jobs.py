@@ -46,9 +46,8 @@ class Job:
         """Whether nothing is left to do; reads names and the run's small JSON files only."""
         return self.run.status() == "complete" and all(
             self.run.evaluation_path(step, settings).exists()
-            for step in self.steps()
-            for settings in self.evaluations
-        )
+            for step in self.steps() for settings in self.evaluations
+        )  # fmt: skip
 
     def work(self) -> None:
         """Do it, here and now: in each process of a launcher; the first one alone evaluates."""
@@ -76,11 +75,9 @@ class Job:
                         "--num_processes", str(self.processes),
                         "--main_process_port", "0", "-m"]  # any free port  # fmt: skip
         command += ["paperlib.experiments.jobs", str(file)]
-        environment = child_environment(self.threads)
-        if gpu is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = gpu
+        seen = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
         with self._log() as log:
-            return start(command, environment, log)
+            return start(command, child_environment(self.threads) | seen, log)
 
     def __call__(self) -> None:
         """What SLURM runs."""
