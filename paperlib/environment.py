@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -43,11 +44,14 @@ def environment_record(device: str | None = None) -> dict[str, Any]:
 def git_state(root: Path = ROOT) -> dict[str, Any]:
     """``{"commit": hash or None, "dirty": bool or None}`` of the clone at ``root``; None where that
     is no clone, though it may lie in one, as an installed package in some project's .venv does."""
-    top = _git(root, "rev-parse", "--show-toplevel")
-    if top is None or Path(top).resolve() != root.resolve():
-        return {"commit": None, "dirty": None}
-    changes = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": _git(root, "rev-parse", "HEAD"), "dirty": bool(changes)}
+    commit = mark = None
+    if (root / ".git").exists():
+        command = ["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=40",
+                   "--exclude=*"]  # fmt: skip
+        with suppress(OSError, subprocess.SubprocessError):
+            found = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+            commit, _, mark = found.stdout.strip().partition("-")
+    return {"commit": commit, "dirty": None if commit is None else mark == "dirty"}
 
 
 def available_cores() -> int:
@@ -60,16 +64,6 @@ def available_cores() -> int:
 def launcher_rank() -> int:
     """Which of a launcher's processes this one is (torchrun's numbering); 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=30
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _cpu_model() -> str:

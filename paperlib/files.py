@@ -4,7 +4,6 @@ import errno
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,13 +12,11 @@ from typing import Any
 
 from paperlib.errors import UserError
 
-# what a disk says when it is full, read-only, broken or not the user's
-_DISK = {
+# what a disk says when it is full, read-only, broken or not the user's; torch keeps that to itself
+_DISK = {os.strerror(number) for number in (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO,
     errno.ENOTDIR,
-}  # fmt: skip
-# torch keeps the system's error to itself; safetensors has its number in the text
-_TORCH_CANNOT_WRITE = ("unexpected pos", "PytorchStreamWriter")
+)} | {"unexpected pos", "PytorchStreamWriter"}  # fmt: skip
 
 
 @contextmanager
@@ -31,14 +28,13 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        number = re.search(r"os error (\d+)", str(error))
-        code = int(number[1]) if number else getattr(error, "errno", None)
-        if code == errno.ENOENT and not Path(folder).exists():
-            error = "it was removed while it was worked on"
-        elif code not in _DISK and not any(words in str(error) for words in _TORCH_CANNOT_WRITE):
+        text = str(error)
+        if os.strerror(errno.ENOENT) in text and not Path(folder).exists():
+            text = "it was removed while it was worked on"
+        elif not any(words in text for words in _DISK):
             raise
         raise UserError(
-            f"{folder} cannot be written ({error}). What was written before is kept; make room, or "
+            f"{folder} cannot be written ({text}). What was written before is kept; make room, or "
             "mend it, and run the same command again: it goes on from there"
         ) from None
 

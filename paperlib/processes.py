@@ -2,9 +2,8 @@
 
 1. In a command, SIGTERM (a job scheduler, a container, CI), SIGHUP (a closed terminal) and SIGINT
    (Ctrl-C) raise one KeyboardInterrupt, so that every ``finally`` on the way does its work.
-2. Who starts processes stops them in a ``finally`` (:func:`stop_all`).
-3. A child whose parent was killed, or interrupted just before it could note the child, ends by
-   itself: :func:`end_with_parent` for notebooks, a pipe for the jobs of a grid.
+2. :func:`run_all` stops what it started. A child whose parent was killed, or interrupted just
+   before it could note the child, ends by itself: its stdin is closed then.
 """
 
 import os
@@ -12,10 +11,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-PARENT = "PAPERLIB_PARENT"  # in the environment of a process that is to end with its parent
+HELD = "PAPERLIB_HELD"  # in the environment of a process that is to end with its stdin
 ENDING_SECONDS = 60  # a process that was told to end is gone by then
+POLL_SECONDS = 0.2
 
 
 def end_by_signals() -> None:
@@ -38,21 +39,54 @@ def end_by_signals() -> None:
         signal.signal(number, end)
 
 
-def end_with_parent() -> None:
-    """Where the environment names a parent, end as by SIGTERM once that is no longer ours."""
-    parent = int(os.environ.pop(PARENT, 0))  # it is no matter of our own children
+def start(command: Sequence[str], environment: Mapping[str, str], output: Any) -> subprocess.Popen:
+    """A process that ends with this one, and so do those of a launcher that it may be."""
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=output, stderr=output,
+        env={**os.environ, **environment, HELD: "1"},
+    )  # fmt: skip
+
+
+def end_with_stdin() -> None:
+    """In a process of :func:`start`: end as by SIGTERM once that one's parent is gone."""
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
+        os.read(0, 1)  # nothing ever comes
         os.kill(os.getpid(), signal.SIGTERM)
 
-    if parent:
+    if os.environ.pop(HELD, None):  # it is no matter of our own children
         threading.Thread(target=watch, daemon=True).start()
 
 
-def stop_all(processes: Sequence[subprocess.Popen], grace_seconds: float = 5.0) -> None:
-    """Ask the processes to end, kill those that do not, and close what they were held by."""
+def run_all(
+    works: Iterable[Any], places: Iterable[Any], begin: Callable[[Any, Any], subprocess.Popen],
+    ended: Callable[[Any, int], None], look: Callable[[list], None] = lambda _: None,
+    grace_seconds: float = 5.0,
+) -> list[Any]:
+    """Begin a process for each of ``works``, one at a time in each of ``places``; the works whose
+    process failed. ``ended`` is told a work and its status; ``look`` often sees what runs."""
+    waiting, free, running, failed = list(works), list(places), [], []
+    try:
+        while waiting or running:
+            while waiting and free:
+                work, place = waiting.pop(0), free.pop(0)
+                running.append((work, place, begin(work, place)))
+            look([work for work, *_ in running])
+            time.sleep(POLL_SECONDS)
+            for one in [one for one in running if one[2].poll() is not None]:
+                running.remove(one)
+                work, place, process = one
+                process.stdin.close()
+                free.append(place)
+                failed += [work] if process.returncode else []
+                ended(work, process.returncode)
+    finally:  # after Ctrl-C too: what is written so far resumes
+        _stop([process for *_, process in running], grace_seconds)
+    return failed
+
+
+def _stop(processes: Sequence[subprocess.Popen], grace_seconds: float) -> None:
+    """Ask the processes to end, and kill those that do not."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + grace_seconds
@@ -62,5 +96,4 @@ def stop_all(processes: Sequence[subprocess.Popen], grace_seconds: float = 5.0) 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        for pipe in filter(None, (process.stdin, process.stdout)):
-            pipe.close()
+        process.stdin.close()

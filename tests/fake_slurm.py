@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HOME = Path(os.environ["FAKE_SLURM"])
@@ -20,32 +22,25 @@ def sbatch(script):
     if (HOME / "refuse").exists():
         sys.exit("sbatch: error: invalid partition specified: nowhere")
     text = Path(script).read_text()
-    array = re.search(r"--array=0-(\d+)%(\d+)", text)
     number = 100 + len(list(HOME.glob("script*")))
-    script = HOME / f"script{number}"  # submitit moves its own as soon as it is taken
-    script.write_text(text)
-    names = [f"{number}_{k}" for k in range(int(array[1]) + 1)] if array else [str(number)]
+    (HOME / f"script{number}").write_text(text)  # submitit moves its own as soon as it is taken
+    names, limit = [str(number)], "1"
+    if array := re.search(r"--array=0-(\d+)%(\d+)", text):
+        names, limit = [f"{number}_{k}" for k in range(int(array[1]) + 1)], array[2]
     for name in names:
         set_state(HOME / f"{name}.state", "PENDING")
     print(f"Submitted batch job {number}", flush=True)
-    if os.fork():
-        return
-    os.setsid()
-    note("groups", str(os.getpid()))
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):
-        os.dup2(null, descriptor)
-    running = []
-    for name in names:
-        while len(running) >= (int(array[2]) if array else 1):
-            os.waitpid(running.pop(0), 0)
-        if not (child := os.fork()):
-            run_task(name, script)
-            os._exit(0)
-        running.append(child)
+    null = {name: subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")}
+    command = [sys.executable, "-S", __file__, "work", limit, *names]
+    note("groups", str(subprocess.Popen(command, start_new_session=True, **null).pid))
 
 
-def run_task(name, script):
+def work(limit, *names):
+    with ThreadPoolExecutor(int(limit)) as pool:
+        list(pool.map(run_task, names))
+
+
+def run_task(name):
     state, pid = HOME / f"{name}.state", HOME / f"{name}.pid"
     job, _, index = name.partition("_")
     names = {"SLURM_JOB_ID": job, "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1"}
@@ -54,7 +49,7 @@ def run_task(name, script):
     while state.read_text() in ("PENDING", "REQUEUED"):
         set_state(state, "RUNNING")
         task = subprocess.Popen(
-            ["bash", script], env={**os.environ, **names}, start_new_session=True
+            ["bash", HOME / f"script{job}"], env={**os.environ, **names}, start_new_session=True
         )
         pid.write_text(str(task.pid))
         note("groups", str(task.pid))
@@ -111,7 +106,7 @@ def scontrol(_, name):
 
 def set_state(path, state):
     """At once: a reader must not find the file empty."""
-    scratch = path.with_suffix(f".{os.getpid()}")
+    scratch = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     scratch.write_text(state)
     scratch.replace(path)
 

@@ -60,16 +60,10 @@ def command(root: Path, engine: str = "ours") -> None:
     torch.set_num_threads(1)
     run = the_run(root, engine).ensure(device="cpu", progress=False)
     result = run.evaluation(run.checkpoints()[-1][0], SETTINGS, progress=False)
-    write_table(a_table(run, result), root / "figures", "table")
-
-
-def a_table(run: Run, result: dict[str, Any]) -> Table:
-    metrics = run.metrics()
-    values = [p["correct"] / p["n"] for p in result["problems"]] + metrics["reward"].tolist()
-    return Table(
-        title="Both memories", columns=tuple(Column(str(i)) for i in range(len(values))),
-        rows=(Row("run", tuple(Cell((value,)) for value in values)),),
-    )  # fmt: skip
+    values = [p["correct"] / p["n"] for p in result["problems"]] + run.metrics()["reward"].tolist()
+    cells, columns = [Cell((value,)) for value in values], [Column(str(v)) for v in values]
+    table = Table("Both memories", tuple(columns), (Row("run", tuple(cells)),))
+    write_table(table, root / "figures", "table")
 
 
 def start(function: Callable[..., None], *arguments: Any) -> Any:
@@ -126,10 +120,8 @@ def outcome_of(folder: Path) -> dict[str, Any]:
     """All that training computed, times left out; weights and memories byte by byte."""
     import pandas as pd
 
-    metrics = [
-        {k: v for k, v in row.items() if not k.startswith("seconds/")}
-        for row in read_jsonl(folder / "metrics.jsonl")
-    ]  # fmt: skip
+    metrics = [{k: v for k, v in row.items() if not k.startswith("seconds/")}
+               for row in read_jsonl(folder / "metrics.jsonl")]  # fmt: skip
     files = sorted(folder.glob("rollouts/*.parquet"))
     weights = {p.parent.name: p.read_bytes()
                for p in folder.glob("checkpoints/[0-9]*/model.safetensors")}  # fmt: skip

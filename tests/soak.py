@@ -1,13 +1,12 @@
 """500 steps of the tiny world with Memory-R+ and with MEDS: does anything grow that must not?
 
-    python tests/soak.py [--steps 500] [--out build/soak] [--methods MEDS]        (make soak)
+    python tests/soak.py [steps]        (make soak)
 
 Per step: memory of the process, CPU seconds, open files, child processes. The learning rate is as
 good as 0, so that all steps do the same work whatever would have been learnt. Ends with status 1
 if something has grown between the first fifth after the warm-up and the last fifth.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 METHODS = {"Memory-R+": "memory_r", "MEDS": "meds"}
+OUT = Path("build/soak")
 WARM_UP = 0.2  # share of the steps
 # allowed between the two fifths: what memories, caches and rows of metrics.jsonl may take
 MORE_MEMORY = 0.05  # share
@@ -68,20 +68,13 @@ def judge(rows: list[dict[str, float]]) -> tuple[dict[str, list[float]], list[st
     return found, grown
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--out", type=Path, default=Path("build/soak"))
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    options = parser.parse_args()
+def main(steps: int = 500) -> int:
     os.nice(10)  # minutes of work that nobody waits for
     status = 0
-    for method in options.methods:
-        paper = METHODS[method]
-        folder = options.out / paper
-        shutil.rmtree(folder, ignore_errors=True)
-        rows = soak(method, options.steps, folder)
-        (options.out / f"{paper}.json").write_text(json.dumps(rows))
+    for method, paper in METHODS.items():
+        shutil.rmtree(OUT / paper, ignore_errors=True)
+        rows = soak(method, steps, OUT / paper)
+        (OUT / f"{paper}.json").write_text(json.dumps(rows))
         found, grown = judge(rows)
         status |= bool(grown)
         text = "; ".join(f"{key} {early:.4g} -> {late:.4g}" for key, (early, late) in found.items())
@@ -91,4 +84,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*map(int, sys.argv[1:])))

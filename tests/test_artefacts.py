@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from test_grid import alive, store, wait_for  # noqa: F401 (the fixture)
+from test_grid import alive, store, wait_for, wait_for_end  # noqa: F401 (the fixture)
 from test_notebooks import make_notebook
 from test_store import make_config
 
@@ -115,10 +115,8 @@ def test_what_ends_a_command_ends_its_notebooks_kernels_and_workers(
             process.send_signal(number)
             time.sleep(0.1)
         assert process.wait(30) == (128 + number if number != signal.SIGKILL else -number)
-        deadline = time.monotonic() + (20 if number == signal.SIGKILL else 0)
-        while any(map(alive, pids)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not any(map(alive, pids))
+        for pid in pids:
+            wait_for_end(pid, 20 if number == signal.SIGKILL else 0)
     finally:
         process.kill()
         if alive(sleep):

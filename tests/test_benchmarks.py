@@ -19,34 +19,20 @@ def programs(monkeypatch):
         sys.modules.pop(path.stem, None)
 
 
-def test_ratio_and_verdict_by_hand(tmp_path, monkeypatch):
+def test_ratio_verdict_and_exponent_by_hand(tmp_path, monkeypatch):
     import measure
 
     monkeypatch.setattr(measure, "HERE", tmp_path)
     row = measure.paired_row("step", "TRL", ([1.0, 2.0, 3.0], [4.0, 4.0, 4.0]), 0.5)
-    assert (row.ours, row.peer, row.ratio) == (2.0, 4.0, 0.5)
-    measure.save("a", [row, measure.Skipped("real step", "no wheel")])
-    measure.save("b", [measure.Row("start", "time allowed", 2.0, 1.0, 1.0)])
-    text = (tmp_path / "RESULTS.md").read_text()
-    assert "| step | 2 s | 4 s | TRL | 0.5 | 0.5 | met |" in text
-    assert "| start | 2 s | 1 s | time allowed | 2 | 1 | **missed** |" in text
-    assert "- real step: not measured, no wheel" in text
-
-
-def test_who_comes_first_alternates(monkeypatch):
-    import measure
-
-    monkeypatch.setattr(measure.gc, "collect", int)  # seconds, where all tests' objects are
-    calls = []
-    measure.alternate(lambda: calls.append("ours"), lambda: calls.append("peer"), 2)
-    assert calls == ["ours", "peer", "peer", "ours", "ours", "peer"]  # a pair to warm up first
-
-
-def test_exponent():
-    import measure
-
+    assert (row["ours"], row["peer"], row["ratio"]) == (2.0, 4.0, 0.5)
+    measure.save("a", [row, {"work": "real step", "why": "no wheel"}])
+    measure.save("b", [measure.timed_row("start", 2.0, 1.0)])
     sizes = np.array([10, 100, 1000])
     assert measure.exponent(sizes, 3.0 * sizes**1.5) == pytest.approx(1.5)
+    text = (tmp_path / "RESULTS.md").read_text()
+    assert "| step | 2 s | 4 s | TRL | 0.5 | 0.5 | met |" in text
+    assert "| start | 2 s | 1 s | the time allowed | 2 | 1 | **missed** |" in text
+    assert "- real step: not measured, no wheel" in text
 
 
 def test_the_double_of_the_released_memory_by_hand():

@@ -59,7 +59,6 @@ def store(tmp_path: Path, monkeypatch) -> Store:
     for name in names:
         monkeypatch.setitem(sys.modules, name, None)  # registers what is to be put back
     exec(STAND_IN, {})
-    monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
     return Store(tmp_path / "runs")
 
 
@@ -190,9 +189,9 @@ def test_progress_tells_the_step(store, monkeypatch):
     read, write = os.pipe()
     for parent in (os.getppid(), 1):  # another process's children do not have the descriptor
         monkeypatch.setenv("PAPERLIB_STATUS", f"{parent} {write} n.ipynb")
-        with Progress(total=3, done=1) as progress:
-            for queued in (2, 0):  # the second comes too soon
-                progress.show([run], queued)
+        progress = Progress(total=3, done=1)
+        for queued in (2, 0):  # the second comes too soon
+            progress.show([Job(run, (), "last", 1, "cpu")], queued)
     os.close(write)
     with os.fdopen(read) as file:
         assert file.read() == "n.ipynb: 1/3 runs; 2 queued, DAPO s0 2/4\n"

@@ -5,16 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fault_world import (
-    both_memories,
-    command,
-    finish,
-    kill,
-    outcome,
-    start,
-    the_run,
-    wait_for,
-)
+from fault_world import both_memories, command, finish, kill, outcome, start, the_run, wait_for
 
 from paperlib.files import read_json, read_jsonl, whole_checkpoints, write_texts
 from paperlib.tasks.tiny import MODEL_DIR

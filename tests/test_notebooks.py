@@ -106,7 +106,7 @@ def test_bad_requests_fail_before_any_kernel(tmp_path, monkeypatch):
     monkeypatch.setattr("paperlib.experiments.notebooks._execute", None)  # calling it would raise
     path = make_notebook(tmp_path / "n.ipynb", "1")
     for call, message in [
-        (lambda: run_notebook(tmp_path / "no.ipynb"), "is not a notebook"),
+        (lambda: run_notebook(tmp_path / "no.ipynb"), "no.ipynb cannot be read as a notebook"),
         (lambda: run_notebook(path, {"NOPE": 1}), "unknown parameter 'NOPE'"),
         (lambda: run_notebook(path, {"STEPS": "x"}), "parameter STEPS is 'x'"),
         (lambda: run_notebook(path, output=path), "is the notebook itself"),
@@ -133,7 +133,7 @@ def test_runs_here_with_this_python_and_the_given_values(project, monkeypatch, t
         "import os, sys, pathlib\nprint(sys.executable)\nprint(os.getcwd())",
         "print(PROFILE, STEPS, RATE, FAST, SEEDS, os.environ['PAPERLIB_PROGRESS'])",
         f"sys.path.append({str(ROOT)!r})\nfrom paperlib.experiments.progress import Progress\n"
-        "with Progress(3, 1) as progress: progress.show([], queued=2)",
+        "Progress(3, 1).show([], queued=2)",
     )
     before = dict(os.environ)
     out = run_notebook(path, {"PROFILE": "smoke", "SEEDS": "4,5", "FAST": "true"})

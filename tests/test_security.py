@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import shutil
-from html.parser import HTMLParser
 from pathlib import Path
 
 import mistune
@@ -15,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from bs4 import BeautifulSoup
+from bs4.element import PreformattedString
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rollout_batches import rollouts
@@ -163,47 +164,35 @@ EVIL = st.lists(
 ).map("".join)  # fmt: skip
 
 
-class Tags(HTMLParser):
-    """The tags of a page and the text of its cells."""
+def parsed(page):
+    """The tags of a page with the names of their attributes, and the texts of its cells."""
+    soup = BeautifulSoup(page, "html.parser")
+    assert not soup.find_all(string=lambda text: isinstance(text, PreformattedString))  # comments
+    return ({(tag.name, *tag.attrs) for tag in soup.find_all(True)},
+            [cell.get_text() for cell in soup.find_all("td")])  # fmt: skip
 
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.cells = set(), []
-        self.feed(page)
-        self.close()
 
-    def handle_starttag(self, tag, attributes):
-        self.tags.add((tag, *(name for name, _ in attributes)))
-        if tag == "td":
-            self.cells.append("")
-
-    def handle_comment(self, data):
-        self.tags.add("comment")
-
-    def handle_data(self, data):
-        if self.cells:
-            self.cells[-1] += data
+def rendered(markdown):
+    html = mistune.create_markdown(escape=False, plugins=["table", "strikethrough"])
+    return parsed(html(markdown))
 
 
 @settings(max_examples=40)
 @given(EVIL, EVIL)
 def test_the_browser_shows_texts_and_no_markup(completion, answer):
     case = pd.DataFrame({"name": ["v1-00"], "answer": answer, "completion": completion})
-    page = Tags(html_table(case))
-    assert page.tags == {(t,) for t in ("table", "tr", "th", "td", "pre")}
-    assert page.cells[1].removesuffix("\n") == answer.removesuffix("\n")
-    html = mistune.create_markdown(escape=False, plugins=["table"])(pipe_table(case))
-    text = Tags(html)
+    tags, cells = parsed(html_table(case))
+    assert tags == {(t,) for t in ("table", "tr", "th", "td", "pre")}
+    assert cells[1].removesuffix("\n") == answer.removesuffix("\n")
+    tags, cells = rendered(pipe_table(case))
     allowed = {"table", "thead", "tbody", "tr", "th", "td", "p"}
-    assert {tag[0] for tag in text.tags} <= allowed and len(text.cells) == 3
+    assert {tag for tag, *_ in tags} <= allowed and len(cells) == 3
 
 
 @settings(max_examples=80)
 @given(EVIL)
 def test_escaped_markdown_shows_exactly_the_text(text):
-    page = mistune.create_markdown(escape=False, plugins=["table", "strikethrough"])(
-        f"| a |\n|---|\n| x{escape_markdown(text)}x |\n")
-    (cell,) = Tags(page).cells
+    _, (cell,) = rendered(f"| a |\n|---|\n| x{escape_markdown(text)}x |\n")
     assert cell.strip() == f"x{' '.join(text.split())}x"
 
 
@@ -215,11 +204,10 @@ def test_tables_show_texts_and_no_markup(text):
         title=f"x{text}x", columns=(Column(f"x{text}x"),), notes=(f"x{text}x",),
         rows=(Row(f"x{text}x", (Cell.from_seeds([1.0]),)),), footer=(f"x{text}x",),
     )
-    page = Tags(mistune.create_markdown(escape=False, plugins=["table"])(to_markdown(table)))
-    assert {tag[0] for tag in page.tags} <= {
-        "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "ul", "li",
-        "details", "summary"}
-    assert page.cells[0].strip() == shown
+    tags, cells = rendered(to_markdown(table))
+    assert {tag for tag, *_ in tags} <= {"p", "strong", "table", "thead", "tbody", "tr", "th", "td",
+                                         "ul", "li", "details", "summary"}  # fmt: skip
+    assert cells[0].strip() == shown
     known = re.compile(r"\\text\w+\{\}|\\[&%$#_{}]|\{\[\}|\$\\\w+\$")
     assert not set(known.sub("", escape_latex(f"x{text}x"))) & set("\\&%$#_{}~^<>|[")
 

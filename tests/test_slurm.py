@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -88,25 +89,13 @@ def options(store, **more):
 
 
 @contextmanager
-def beside(function):
-    thread = threading.Thread(target=function)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-@contextmanager
 def interrupted_when(ready):
     """Ctrl-C in the block, once ``ready()`` returns."""
-    main, before = threading.main_thread().ident, signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with beside(lambda: (ready(), signal.pthread_kill(main, signal.SIGINT))):
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    main = threading.main_thread().ident
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    with ThreadPoolExecutor() as pool, pytest.raises(KeyboardInterrupt):
+        pool.submit(lambda: (ready(), signal.pthread_kill(main, signal.SIGINT)))
+        yield
 
 
 def all_cancelled(cluster) -> bool:
@@ -153,7 +142,8 @@ def test_a_preempted_job_is_queued_again_and_resumes(cluster, tmp_path):
         for pid in (pids[0], task_of(run)):  # SLURM tells all processes of a task
             os.kill(pid, signal.SIGUSR2)
 
-    with beside(preempt):
+    with ThreadPoolExecutor() as pool:
+        pool.submit(preempt)
         grid([run.config], **options(store))
     assert "scontrol requeue 100" in (cluster / "calls").read_text()
     assert run.status() == "complete"
@@ -181,7 +171,8 @@ def test_a_task_is_over_when_slurm_does_not_go_on_with_it(
 
     expected = nullcontext() if goes_on else pytest.raises(
         RuntimeError, match=f"(?s)1 of 2 runs failed.*100_0: {states}")  # fmt: skip
-    with beside(kill), expected:
+    with ThreadPoolExecutor() as pool, expected:
+        pool.submit(kill)
         grid(configs, **options(store))
     assert [run.status() for run in runs] == ["complete" if goes_on else "partial", "complete"]
     calls = (cluster / "calls").read_text().splitlines()
@@ -194,7 +185,8 @@ def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch)
     configs = [make_config(60), make_config(0)]
     shown = []
     monkeypatch.setattr(
-        Progress, "show", lambda self, runs, queued: shown.append([queued, *map(describe, runs)])
+        Progress, "show",
+        lambda self, jobs, queued: shown.append([queued, *(describe(job.run) for job in jobs)]),
     )
 
     def ready():
@@ -202,7 +194,7 @@ def test_ctrl_c_cancels_what_runs_and_what_waits(cluster, tmp_path, monkeypatch)
         while shown[-1] != [1, "DAPO s60 0/4"]:
             time.sleep(0.02)
 
-    with interrupted_when(ready), pytest.raises(KeyboardInterrupt):
+    with interrupted_when(ready):
         grid(configs, **options(store, jobs=1))
     assert all_cancelled(cluster)
     wait_for_end(read_json(store.run(configs[0]).folder / "lock.json")["pid"])
@@ -265,24 +257,20 @@ def test_cpu_nodes_are_asked_for_no_gpu(cluster, tmp_path):
 ON_CPU = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_machines: 1\n"
 
 
-def test_the_launch_file_is_the_recipes_or_the_one_that_is_named(tmp_path):
-    meds, memory_r = recipe("meds", "MEDS", "paper", 0), recipe("memory_r", "R1", "paper", 0)
-    assert module.launch_file(meds) == module.LAUNCH_DIR / "eight_gpus_vllm.yaml"
-    assert module.launch_file(memory_r) == module.LAUNCH_DIR / "eight_gpus_ddp.yaml"  # not for one
-    mine = tmp_path / "mine.yaml"
+def test_only_trl_runs_take_several_gpus_with_the_recipes_launch_file_or_the_named(tmp_path):
+    store, mine = Store(tmp_path), tmp_path / "mine.yaml"
     mine.write_text(ON_CPU)
-    assert module.launch_file(meds, str(mine)) == mine
-    with pytest.raises(UserError, match="'no.yaml', which is no file; valid: a path, or eight_"):
-        module.launch_file(meds, "no.yaml")
-
-
-def test_only_trl_runs_take_several_gpus(tmp_path):
-    store = Store(tmp_path)
     ours, theirs = (Job(store.run(recipe("meds", "DAPO", "smoke", 0, engine=e)), (), "last", 1,
                         "cpu") for e in ("ours", "trl"))  # fmt: skip
-    assert [t.processes for t in module.make_tasks([ours, theirs], {})] == [1, 1]
-    (task,) = module.make_tasks([theirs], {"gpus": 4, "launch": "eight_gpus_ddp.yaml"})
-    assert (task.processes, task.launch.name) == (4, "eight_gpus_ddp.yaml")
+    assert module.make_tasks([ours, theirs], {}) == [ours, theirs]  # a process each
+    for named, file in (("eight_gpus_ddp.yaml", module.LAUNCH_DIR / "eight_gpus_ddp.yaml"),
+                        (str(mine), mine), (None, module.LAUNCH_DIR / "eight_gpus_vllm.yaml")):
+        (task,) = module.make_tasks([theirs], {"gpus": 4, "launch": named})
+        assert (task.processes, task.launch) == (4, file)
+    memory_r = recipe("memory_r", "R1", "paper", 0)  # its own file is for one GPU
+    assert module.launch_file(memory_r) == module.LAUNCH_DIR / "eight_gpus_ddp.yaml"
+    with pytest.raises(UserError, match="'no.yaml', which is no file; valid: a path, or eight_"):
+        module.launch_file(memory_r, "no.yaml")
 
 
 @pytest.mark.slow
@@ -295,13 +283,13 @@ def test_a_job_in_two_processes(tmp_path):
     config = replace(config, num_generations=4, max_steps=2, save_steps=2)
     run = Store(tmp_path / "runs").run(config)
     job = Job(run, (eval_settings("meds", "smoke", "test"),), "last", 1, "cpu")
-    module.Task(job, 2, file)()
+    replace(job, processes=2, launch=file)()
     assert job.done() and run.status() == "complete"
     assert read_json(run.folder / "environment.json")["processes"] == 2
     assert len(run.metrics()) == 2
     shared_out_badly = replace(job, run=Store(tmp_path).run(replace(config, num_generations=3)))
     with pytest.raises(RuntimeError, match=module.LOGGED):  # 6 completions an update, 4 processes
-        module.Task(shared_out_badly, 4, file)()
+        replace(shared_out_badly, processes=4, launch=file)()
     assert "ended with status" in shared_out_badly.log_tail()
 
 
@@ -313,7 +301,8 @@ def test_an_interrupted_job_leaves_the_launcher_time_to_end_its_processes(tmp_pa
     )
     launcher.chmod(0o755)
     monkeypatch.setattr("paperlib.experiments.jobs.sys.executable", str(launcher))
-    job = Job(Store(tmp_path).run(make_config()), (), "last", 1, "cpu")
-    with interrupted_when(lambda: wait_for(pid)), pytest.raises(KeyboardInterrupt):
-        module.Task(job, 2, tmp_path / "cpu.yaml")()
+    run = Store(tmp_path).run(make_config())
+    job = Job(run, (), "last", 1, "cpu", processes=2, launch=tmp_path / "cpu.yaml")
+    with interrupted_when(lambda: wait_for(pid)):
+        job()
     assert not alive(int(pid.read_text()))

@@ -215,7 +215,10 @@ def test_environment_record_is_json_and_knows_no_foreign_commit(tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / "site-packages").mkdir()
     assert git_state(tmp_path / "site-packages") == {"commit": None, "dirty": None}
-    assert git_state(tmp_path)["dirty"] is False
+    who = ["-c", "user.name=x", "-c", "user.email=x"]
+    commit = ["git", *who, "commit", "-q", "--allow-empty", "-m", "x"]
+    subprocess.run(commit, check=True, cwd=tmp_path)
+    assert len(git_state(tmp_path)["commit"]) == 40 and git_state(tmp_path)["dirty"] is False
 
 
 def test_what_belongs_together_is_written_together(tmp_path):

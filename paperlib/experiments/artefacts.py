@@ -4,7 +4,6 @@ The artefact ``table2-meds`` is made by ``notebooks/meds/table2.ipynb``; ``table
 both papers, ``all`` names everything. A notebook that fails does not stop the others.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import nbformat
 from paperlib.environment import ROOT
 from paperlib.errors import UserError
 from paperlib.experiments.parameters import declared_parameters
-from paperlib.processes import PARENT, stop_all
+from paperlib.processes import run_all, start
 
 FOLDERS = ("memory_r", "meds", "beyond")
 GRACE_SECONDS = 30.0  # for a notebook to shut down its kernel, and that its processes
@@ -30,10 +29,8 @@ def artefacts(root: Path) -> dict[str, Path]:
     for folder in FOLDERS:
         paths = sorted((root / "notebooks" / folder).glob("*.ipynb"), key=_natural)
         ranked += [(-1 if path.stem == "table1" else rank, path) for rank, path in enumerate(paths)]
-    return {
-        f"{path.stem}-{path.parent.name}".replace("_", "-"): path
-        for _, path in sorted(ranked, key=lambda one: one[0])
-    }
+    paths = [path for _, path in sorted(ranked, key=lambda one: one[0])]
+    return {f"{path.stem}-{path.parent.name}".replace("_", "-"): path for path in paths}
 
 
 def _natural(path: Path) -> list[int | str]:
@@ -49,9 +46,7 @@ def choose(names: Sequence[str], root: Path) -> dict[str, Path]:
         valid = ", ".join(["all", *dict.fromkeys(short.values())])
         raise UserError(f"unknown artefact {', '.join(unknown)}; valid: {valid}, or one paper's, "
                         "such as table1-meds")  # fmt: skip
-    return {
-        name: path for name, path in known.items() if {"all", name, short[name]} & set(names)
-    }
+    return {name: known[name] for name in known if {"all", name, short[name]} & set(names)}
 
 
 def reproduce(
@@ -64,31 +59,21 @@ def reproduce(
     valid = set().union(*map(_declared, {**artefacts(ROOT), **notebooks}.values()))
     for name in parameters.keys() - valid:
         raise UserError(f"unknown parameter {name!r}; valid: {', '.join(sorted(valid))}")
-    waiting, failed = list(notebooks.items()), []
-    running: list[tuple[str, subprocess.Popen, float]] = []
-    try:
-        while waiting or running:
-            while waiting and len(running) < parallel:
-                name, path = waiting.pop(0)
-                print(f"{name}: started", file=sys.stderr, flush=True)
-                command = [sys.executable, "-m", "paperlib", "notebook", str(path)]
-                for key in parameters.keys() & _declared(path):
-                    command += ["-p", key, parameters[key]]
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, env=os.environ | {PARENT: str(os.getpid())}
-                )
-                running.append((name, process, time.monotonic()))
-            time.sleep(0.1)
-            for one in [one for one in running if one[1].poll() is not None]:
-                running.remove(one)
-                name, process, began = one
-                failed += [name] if process.returncode else []
-                state = "FAILED" if process.returncode else "done"
-                seconds = time.monotonic() - began
-                print(f"{name}: {state} in {seconds:.0f} s", file=sys.stderr, flush=True)
-    finally:  # what the notebooks computed is kept
-        stop_all([process for _, process, _ in running], GRACE_SECONDS)
-    return failed
+    began: dict[str, float] = {}
+
+    def begin(name: str, place: None) -> subprocess.Popen:
+        print(f"{name}: started", file=sys.stderr, flush=True)
+        began[name] = time.monotonic()
+        command = [sys.executable, "-m", "paperlib", "notebook", str(notebooks[name])]
+        for key in parameters.keys() & _declared(notebooks[name]):
+            command += ["-p", key, parameters[key]]
+        return start(command, {}, None)
+
+    def ended(name: str, status: int) -> None:
+        seconds, state = time.monotonic() - began[name], "FAILED" if status else "done"
+        print(f"{name}: {state} in {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    return run_all(notebooks, [None] * parallel, begin, ended, grace_seconds=GRACE_SECONDS)
 
 
 def _declared(path: Path) -> set[str]:

@@ -4,17 +4,14 @@
                 evaluations=[settings])
 
 Every run computes with the same number of threads, so that executor and number of jobs never change
-a result. What is complete costs a look at the disk. A job is a process of its own
-(:mod:`paperlib.experiments.jobs`), here or in a cluster (:mod:`paperlib.experiments.slurm`).
+a result. What is complete costs a look at the disk.
 """
 
 import os
 import tempfile
-import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from paperlib.environment import available_cores
@@ -23,11 +20,9 @@ from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.jobs import Job
 from paperlib.experiments.progress import Progress
 from paperlib.experiments.store import Run, Store
-from paperlib.processes import stop_all
+from paperlib.processes import run_all
 from paperlib.rl.config import RunConfig
 from paperlib.rl.logs import check_trackers
-
-POLL_SECONDS = 0.5
 
 
 def grid(
@@ -48,13 +43,12 @@ def grid(
     Args:
         evaluations: computed for the chosen ``checkpoints`` ("last" or "all") of every run.
         store: default ``Store()``, i.e. ``runs/`` in the working folder.
-        executor: "local" = several processes; "inline" = one run after the other in this process;
-            "slurm" = a cluster.
+        executor: "local" = several processes, which share out the GPUs; "inline" = one run after
+            the other in this process; "slurm" = a cluster, with the options ``slurm`` of
+            :func:`paperlib.experiments.slurm.make_executor`.
         jobs: runs at once; default: one for each GPU, or as many as there are cores for, and on
-            SLURM as it lets. Local processes share out the GPUs among them.
+            SLURM as it lets.
         threads: of each run; a different number may change results in the last digits.
-        device: "auto", "cpu", "cuda", ...
-        slurm: options of a SLURM job, see :func:`paperlib.experiments.slurm.make_executor`.
         report_to: who gets the metrics beside the run's folder, see :mod:`paperlib.rl.logs`.
 
     A run that fails is a RuntimeError at the end, with the tail of its log; the others are complete
@@ -69,27 +63,21 @@ def grid(
     check_trackers(report_to)
     store = store or Store()
     runs = [store.run(config) for config in configs]
-    todo = [
-        Job(run, tuple(evaluations), checkpoints, threads, device, report_to)
-        for run in {run.folder: run for run in runs}.values()
-    ]
+    todo = [Job(run, tuple(evaluations), checkpoints, threads, device, report_to)
+            for run in {run.folder: run for run in runs}.values()]  # fmt: skip
     pending = [job for job in todo if not job.done()]
     if not pending:
         return runs
-    if executor == "slurm":
-        from paperlib.experiments.slurm import make_executor, make_tasks, run_all
-
-        cluster = make_executor(store.root / "slurm", slurm or {}, jobs, threads)
-        tasks = make_tasks(pending, slurm or {})
-    with Progress(total=len(todo), done=len(todo) - len(pending)) as progress:
+    progress = Progress(total=len(todo), done=len(todo) - len(pending))
+    with progress.bar:
         if executor == "inline":
             failed = _inline(pending, progress)
         elif executor == "slurm":
-            failed = run_all(tasks, cluster, progress)
+            from paperlib.experiments.slurm import run_queued
+
+            failed = run_queued(pending, store.root / "slurm", slurm or {}, jobs, progress)
         else:
-            gpus = visible_gpus(device)
-            limit = jobs or len(gpus) or max(1, available_cores() // threads)
-            failed = _local(pending, limit, progress, gpus)
+            failed = _local(pending, jobs, progress)
     if failed:
         names = ", ".join(job.run.config.name for job in failed)
         text = [f"{len(failed)} of {len(todo)} runs failed: {names}"]
@@ -113,8 +101,7 @@ def fixed_threads(threads: int) -> Iterator[None]:
 
 
 def visible_gpus(device: str) -> list[str]:
-    """The GPUs, in CUDA's words, that local processes share; none where ``device`` is a certain
-    one or the runs are for the CPU."""
+    """The GPUs, in CUDA's words, that local processes share; none for a certain one or the CPU."""
     import torch
 
     if device not in ("auto", "cuda") or not torch.cuda.is_available():
@@ -126,7 +113,7 @@ def visible_gpus(device: str) -> list[str]:
 def _inline(jobs: list[Job], progress: Progress) -> list[Job]:
     failed = []
     for job in jobs:
-        progress.show([job.run])
+        progress.show([job])
         try:
             with fixed_threads(job.threads):
                 job.work()
@@ -137,25 +124,14 @@ def _inline(jobs: list[Job], progress: Progress) -> list[Job]:
     return failed
 
 
-def _local(jobs: list[Job], limit: int, progress: Progress, gpus: list[str]) -> list[Job]:
-    """Up to ``limit`` processes at once, each on one of the GPUs where there are some."""
-    waiting, failed, running = list(jobs), [], []
+def _local(jobs: list[Job], limit: int | None, progress: Progress) -> list[Job]:
+    gpus = visible_gpus(jobs[0].device)
+    limit = limit or len(gpus) or max(1, available_cores() // jobs[0].threads)
+
+    def ended(job: Job, status: int) -> None:
+        job.ended(status)
+        progress.advance()
+
     places = [gpus[i % len(gpus)] if gpus else None for i in range(limit)]
     with tempfile.TemporaryDirectory(prefix="paperlib-") as scratch:
-        try:
-            while waiting or running:
-                while waiting and places:
-                    job, gpu = waiting.pop(0), places.pop(0)
-                    running.append((job, gpu, job.start(Path(scratch), gpu)))
-                progress.show([job.run for job, *_ in running])
-                time.sleep(POLL_SECONDS)
-                for ended in [one for one in running if one[2].poll() is not None]:
-                    running.remove(ended)
-                    job, gpu, process = ended
-                    places.append(gpu)
-                    if not job.succeeded(process):
-                        failed.append(job)
-                    progress.advance()
-        finally:  # after Ctrl-C too: what is written so far resumes
-            stop_all([process for *_, process in running])
-    return failed
+        return run_all(jobs, places, lambda job, gpu: job.start(scratch, gpu), ended, progress.show)

@@ -9,7 +9,7 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,11 +18,15 @@ from paperlib.environment import ROOT, launcher_rank
 from paperlib.errors import UserError
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run
+from paperlib.processes import end_with_stdin, run_all, start
+
+GRACE_SECONDS = 40.0  # for accelerate to end its processes, which it gives 30 s
+LOGGED = "the run failed, and its log.txt tells why"
 
 
 @dataclass(frozen=True)
 class Job:
-    """Train a run, then evaluate its checkpoints."""
+    """Train a run, then evaluate its checkpoints; called, in processes of its own."""
 
     run: Run
     evaluations: tuple[EvalSettings, ...]
@@ -30,6 +34,8 @@ class Job:
     threads: int
     device: str
     report_to: str = "tensorboard"
+    processes: int = 1
+    launch: Path | None = None  # accelerate's file for several processes
 
     def steps(self) -> list[int]:
         """The steps of the checkpoints to evaluate."""
@@ -40,63 +46,65 @@ class Job:
         """Whether nothing is left to do; reads names and the run's small JSON files only."""
         return self.run.status() == "complete" and all(
             self.run.evaluation_path(step, settings).exists()
-            for step in self.steps()
-            for settings in self.evaluations
-        )
+            for step in self.steps() for settings in self.evaluations
+        )  # fmt: skip
 
-    def work(self, **train_kwargs: Any) -> None:
+    def work(self) -> None:
         """Do it, here and now: in each process of a launcher; the first one alone evaluates."""
         from paperlib.rl.policy import resolve_device
 
         device = str(resolve_device(self.device))
-        self.run.ensure(device=device, progress=False, report_to=self.report_to, **train_kwargs)
+        more = {"vllm": True} if self.launch and "vllm" in self.launch.name else {}
+        self.run.ensure(device=device, progress=False, report_to=self.report_to, **more)
         if launcher_rank():
             return
         for step in self.steps():
             for settings in self.evaluations:
                 self.run.evaluation(step, settings, device=device, progress=False)
 
-    def start(
-        self, scratch: Path, gpu: str | None = None, processes: int = 1, launch: Path | None = None
-    ) -> subprocess.Popen:
-        """Begin it in a process of its own, or by accelerate in several, as its file ``launch``
-        says; they end when their stdin is closed. The job's pickle lies in the private folder
-        ``scratch``; ``gpu`` is the only one that is seen."""
+    def start(self, scratch: str, gpu: str | None = None) -> subprocess.Popen:
+        """Begin it in a process of its own, or by accelerate in several, that end with this one;
+        its pickle lies in the private folder ``scratch``; no GPU but ``gpu`` is seen."""
         import cloudpickle  # a reward term of a notebook goes by its code
 
-        file = scratch / f"{self.run.config.name}.pkl"
+        file = Path(scratch, f"{self.run.config.name}.pkl")
         file.write_bytes(cloudpickle.dumps(self))
         command = [sys.executable, "-m"]
-        if processes > 1:
-            command += ["accelerate.commands.launch", "--config_file", str(launch),
-                        "--num_processes", str(processes), "--main_process_port", "0",  # any free
-                        "-m"]  # fmt: skip
+        if self.processes > 1:
+            command += ["accelerate.commands.launch", "--config_file", str(self.launch),
+                        "--num_processes", str(self.processes),
+                        "--main_process_port", "0", "-m"]  # any free port  # fmt: skip
         command += ["paperlib.experiments.jobs", str(file)]
-        command += ["--vllm"] if launch and "vllm" in launch.name else []
-        environment = {**os.environ, **child_environment(self.threads)}
-        if gpu is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = gpu
-        with self.open_log() as log:
-            return subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
-            )
+        seen = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+        with self._log() as log:
+            return start(command, child_environment(self.threads) | seen, log)
 
-    def open_log(self) -> BinaryIO:
-        """The run's log.txt, to append to; the folder is made if needed."""
-        self.run.folder.mkdir(parents=True, exist_ok=True)
-        return open(self.run.folder / "log.txt", "ab")
+    def __call__(self) -> None:
+        """What SLURM runs."""
+        with tempfile.TemporaryDirectory(prefix="paperlib-") as scratch:
+            failed = run_all([self], [scratch], Job.start, Job.ended, grace_seconds=GRACE_SECONDS)
+        if failed:
+            raise RuntimeError(LOGGED)
+
+    def checkpoint(self) -> Any:
+        """What submitit queues when the task must stop: the same, which resumes."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+    def ended(self, status: int) -> None:
+        """Note in the log how the process ended, unless well."""
+        if status:
+            self.note(f"the process ended with status {status}")
 
     def note(self, text: str) -> None:
         """Append a line to the run's log."""
-        with self.open_log() as log:
+        with self._log() as log:
             log.write(f"{text}\n".encode())
 
-    def succeeded(self, process: subprocess.Popen) -> bool:
-        """Whether the process, which has ended, did the job; if not, the log tells its status."""
-        process.stdin.close()
-        if process.returncode:
-            self.note(f"the process ended with status {process.returncode}")
-        return not process.returncode
+    def _log(self) -> BinaryIO:
+        self.run.folder.mkdir(parents=True, exist_ok=True)
+        return open(self.run.folder / "log.txt", "ab")
 
     def log_tail(self) -> str:
         """The last 15 lines of the run's log, below the folder's name."""
@@ -115,17 +123,12 @@ def child_environment(threads: int) -> dict[str, str]:
     }
 
 
-def _end_with_stdin() -> None:
-    os.read(0, 1)  # nothing ever comes
-    os._exit(1)  # whoever started this is gone
-
-
-def main(file: str, *flags: str) -> None:
-    threading.Thread(target=_end_with_stdin, daemon=True).start()
+def main(file: str) -> None:
+    end_with_stdin()
     signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # SLURM's warning is for the process above
     job: Job = pickle.loads(Path(file).read_bytes())
     try:
-        job.work(**({"vllm": True} if "--vllm" in flags else {}))
+        job.work()
     except UserError as error:
         sys.exit(f"error: {error}")
 

@@ -13,10 +13,37 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import nbformat
+import papermill
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from papermill.clientwrap import PapermillNotebookClient
+from papermill.engines import Engine, papermill_engines
+from papermill.translators import PythonTranslator, papermill_translators
+
 from paperlib.errors import NotebookError, UserError
 from paperlib.experiments.parameters import convert, declared_parameters
 from paperlib.experiments.progress import STATUS
 from paperlib.files import write_text_atomic
+
+
+class _Literals(PythonTranslator):
+    """``repr``: convert() has seen that it reads back as the same value."""
+
+    translate = repr
+
+
+class _OwnKernel(Engine):
+    """papermill's own engine, but for the kernel and what it is started with."""
+
+    @classmethod
+    def execute_managed_notebook(cls, nb_man, kernel_name, client, start, **_: Any) -> None:
+        PapermillNotebookClient(nb_man, **client).execute(**start)
+
+
+papermill_translators.register("python", _Literals)
+papermill_engines.register("own kernel", _OwnKernel)
 
 
 def run_notebook(
@@ -31,25 +58,21 @@ def run_notebook(
             NotebookError ``<name>.failed.ipynb`` beside it tells; an earlier good one stays.
         cell_timeout: seconds that one cell may take; None = no limit.
     """
-    import nbformat
-
     path = Path(path).resolve()
-    if path.suffix != ".ipynb" or not path.is_file():
-        raise UserError(f"{path} is not a notebook; give the path of an .ipynb file")
     try:
         notebook = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat raises many kinds
-        raise UserError(f"{path} cannot be read as a notebook: {error}") from error
+        raise UserError(f"{path} cannot be read as a notebook, an .ipynb file: {error}") from error
     declared = declared_parameters(notebook, path.name)
     values = {name: convert(name, value, declared) for name, value in (parameters or {}).items()}
-    root = find_root(path)
+    marks = ("pyproject.toml", "Makefile")
+    root = next((f for f in path.parents if any((f / mark).exists() for mark in marks)),
+                path.parent)  # fmt: skip
     profile = str(values.get("PROFILE", declared.get("PROFILE", "default")))
-    target = Path(output) if output else root / "executed" / profile / path.parent.name / path.name
-    target = target.resolve()
-    if target == path:
-        raise UserError(f"the output {target} is the notebook itself; give another path")
-    if target.suffix != ".ipynb":
-        raise UserError(f"the output {target} does not end in .ipynb")
+    target = Path(output or root / "executed" / profile / path.parent.name / path.name).resolve()
+    if target == path or target.suffix != ".ipynb":
+        raise UserError(f"the output {target} is the notebook itself or does not end in .ipynb; "
+                        "give another path")  # fmt: skip
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -64,42 +87,12 @@ def run_notebook(
     return target
 
 
-def find_root(notebook: Path) -> Path:
-    """The nearest folder above with a Makefile or pyproject.toml, else the notebook's own."""
-    marks = ("pyproject.toml", "Makefile")
-    roots = (f for f in notebook.parents if any((f / mark).exists() for mark in marks))
-    return next(roots, notebook.parent)
-
-
 def _execute(
     notebook: Any, values: dict[str, Any], scratch: str, root: Path, cell_timeout: int | None,
     name: str,
 ) -> tuple[str | None, Any]:
     """Run all cells by papermill, in a kernel of its own: what went wrong, or None, and the
     executed notebook."""
-    import nbformat
-    import papermill
-    from jupyter_client.kernelspec import KernelSpecManager
-    from jupyter_client.manager import AsyncKernelManager
-    from nbclient.exceptions import CellTimeoutError, DeadKernelError
-    from papermill.clientwrap import PapermillNotebookClient
-    from papermill.engines import Engine, papermill_engines
-    from papermill.translators import PythonTranslator, papermill_translators
-
-    class Literals(PythonTranslator):
-        """``repr``: convert() has seen that it reads back as the same value."""
-
-        translate = repr
-
-    class OwnKernel(Engine):
-        """papermill's own engine, but for the kernel and what it is started with."""
-
-        @classmethod
-        def execute_managed_notebook(cls, nb_man, kernel_name, client, start, **_: Any) -> None:
-            PapermillNotebookClient(nb_man, **client).execute(**start)
-
-    papermill_translators.register("python", Literals)
-    papermill_engines.register("own kernel", OwnKernel)
     result, terminal = Path(scratch, "executed.ipynb"), os.dup(2)
     client = {
         "km": AsyncKernelManager(
@@ -142,15 +135,14 @@ def _execute(
         notebook = nbformat.read(result, as_version=4)
     for key in ("input_path", "output_path"):  # this machine's folders
         notebook.metadata.get("papermill", {}).pop(key, None)
-    for index, cell in enumerate(notebook.cells):
-        if not cell.metadata.get("papermill", {}).get("start_time"):
-            continue
-        last, where = cell, _cell(index, cell.source)
-        for output in cell.get("outputs", []):
-            if output.get("ename") == "SystemExit":  # papermill takes sys.exit(0) for a good end
-                ended = f"raised SystemExit: {output.evalue}"
+    ran = [(index, cell) for index, cell in enumerate(notebook.cells)
+           if cell.metadata.get("papermill", {}).get("start_time")]  # fmt: skip
+    for output in [output for _, cell in ran for output in cell.get("outputs", [])]:
+        if output.get("ename") == "SystemExit":  # papermill takes sys.exit(0) for a good end
+            ended = f"raised SystemExit: {output.evalue}"
     if ended:
-        problem = f"{where} {ended}"
+        index, last = ran[-1]
+        problem = f"{_cell(index, last.source)} {ended}"
         last.outputs.append(nbformat.v4.new_output("stream", name="stderr", text=ended))
     return problem, notebook
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from paperlib.errors import UserError
 
-_WORDS = {"true": True, "1": True, "false": False, "0": False, "null": None}
+_WORDS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def declared_parameters(notebook: Any, name: str) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _read(text: str, default: Any) -> Any:
             return [item.strip() for item in text.split(",")] if text else []
         text = f"[{text}]"
     try:
-        return _WORDS["null"] if text == "null" else ast.literal_eval(text)
+        return None if text == "null" else ast.literal_eval(text)
     except (ValueError, SyntaxError):
         if default is None:
             return text

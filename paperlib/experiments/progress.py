@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from paperlib.experiments.jobs import Job
 from paperlib.experiments.store import Run
 
 STATUS = "PAPERLIB_STATUS"  # the notebook runner's process id, a descriptor of its terminal, a name
@@ -13,26 +14,23 @@ SECONDS = 5.0  # between two lines
 
 
 class Progress:
-    """The state of the runs of one grid. ``PAPERLIB_PROGRESS=0`` turns bars off."""
+    """The state of the jobs of one grid. ``PAPERLIB_PROGRESS=0`` turns bars off."""
 
     def __init__(self, total: int, done: int) -> None:
         from tqdm.auto import tqdm
 
-        self._bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True,
-                         disable=os.environ.get("PAPERLIB_PROGRESS") == "0")  # fmt: skip
-        self.total, self.done = total, done
-        self._text, self._told, self._told_at = "", "", 0.0
+        self.bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True,
+                        disable=os.environ.get("PAPERLIB_PROGRESS") == "0")  # fmt: skip
+        self.total, self.done, self._told, self._told_at = total, done, "", 0.0
         runner, *rest = os.environ.get(STATUS, "").split(" ", 2)
         # a descriptor of the notebook's kernel only, not of what that starts
         self._terminal = rest if runner == str(os.getppid()) else None
 
-    def show(self, running: Sequence[Run], queued: int = 0) -> None:
+    def show(self, running: Sequence[Job], queued: int = 0) -> None:
         """Name what runs now, and how many wait in a cluster's queue."""
-        text = ", ".join([f"{queued} queued"] * bool(queued) + [describe(run) for run in running])
-        if text != self._text:
-            self._text = text
-            self._bar.set_postfix_str(text)
-        state = f"{self.done}/{self.total} runs; {text}"
+        words = [f"{queued} queued"] * bool(queued) + [describe(job.run) for job in running]
+        self.bar.set_postfix_str(", ".join(words))
+        state = f"{self.done}/{self.total} runs; {', '.join(words)}"
         if self._terminal and state != self._told and time.monotonic() > self._told_at + SECONDS:
             self._told, self._told_at = state, time.monotonic()
             descriptor, name = self._terminal
@@ -40,20 +38,14 @@ class Progress:
                 os.write(int(descriptor), f"{name}: {state}\n".encode())
 
     def advance(self) -> None:
-        """One more run is over."""
+        """One more job is over."""
         self.done += 1
-        self._bar.update()
-
-    def __enter__(self) -> "Progress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
+        self.bar.update()
 
 
 def describe(run: Run) -> str:
     """``DAPO s0 12/60``: method, seed and the last step in metrics.jsonl, of which the end only is
-    read, since it is asked for twice a second."""
+    read, since it is asked for all the time."""
     name = f"{run.config.method} s{run.config.seed}"
     if (run.folder / "complete.json").exists():
         return f"{name} evaluating"

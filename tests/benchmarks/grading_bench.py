@@ -1,8 +1,8 @@
-"""Graders side by side: wrong answers paid, right ones refused, time.
+"""Our grader beside math-verify: wrong answers paid, right ones refused, time.
 
 The pairs are tests/answers.tsv, which this project's grader was built on: read the counts of the
-others with that in mind. ``PAPERLIB_GRADING_PAIRS`` names a JSON list of other pairs (gold,
-completion, right). LightEval is measured where it can be imported.
+other with that in mind. ``PAPERLIB_GRADING_PAIRS`` names a JSON list of other pairs (gold,
+completion, right).
 """
 
 import csv
@@ -11,17 +11,16 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from measure import Row, Skipped
+from measure import row
 
 from paperlib.tasks import symbolic
 from paperlib.tasks.grading import grade_all
 
-Pair = tuple[str, str, bool]  # gold, completion, right
 
-
-def pairs() -> list[Pair]:
-    """Those of the tests (what a reader would call right counts as right), or a file's."""
+def pairs() -> list[tuple[str, str, bool]]:
+    """Gold, completion, right: of the tests (what a reader would call right is), or a file's."""
     if name := os.environ.get("PAPERLIB_GRADING_PAIRS"):
         rows = json.loads(Path(name).read_text(encoding="utf-8"))
         return [(row["gold"], row["completion"], row["right"]) for row in rows]
@@ -40,69 +39,39 @@ def math_verify(gold: str, text: str) -> bool:
         return False
 
 
-def light_eval() -> Callable[[str, str], bool]:
-    """LightEval's extraction and comparison, as its mathematics metrics set them.
-
-    Raises ImportError beside math-verify 0.9: lighteval 0.13 asks for latex2sympy2_extended 1.0.6.
-    """
-    from lighteval.metrics.utils import extractive_match_utils as utils
-    from lighteval.metrics.utils.math_comparison import compare_gold_target
-    from lighteval.utils.language import Language
-
-    kinds = (utils.ExprExtractionConfig(), utils.LatexExtractionConfig(boxed_match_priority=0))
-    regexes = utils.get_extraction_regexes_inspect(kinds, Language.ENGLISH)
-
-    def grade(gold: str, text: str) -> bool:
-        wanted, found = (
-            utils.extract_target_from_pred(each, regexes, "first_match", "any_match")
-            for each in (rf"\boxed{{{gold}}}", text)
-        )
-        return any(compare_gold_target([one], [other], 6) for one in wanted for other in found)
-
-    return grade
-
-
-def graders() -> list[Row | Skipped]:
+def graders() -> list[dict[str, Any]]:
     """Errors, and wall seconds an answer with a worker a core."""
-    judged = pairs()
-    golds, texts, rights = zip(*judged, strict=True)
+    golds, texts, rights = zip(*pairs(), strict=True)
 
     def measured(name: str, verdicts: Callable[[], list[bool]]) -> tuple[float, str]:
         began = time.perf_counter()
         found = list(zip(verdicts(), rights, strict=True))
-        seconds = (time.perf_counter() - began) / len(judged)
+        seconds = (time.perf_counter() - began) / len(found)
         return seconds, (f"{name} pays {sum(v and not r for v, r in found)} wrong answers and "
                          f"refuses {sum(r and not v for v, r in found)} right ones")
 
     forget()
     ours, counts = measured("ours", lambda: grade_all(texts, golds))
-    counts = f"{len(judged)} pairs, {sum(rights)} right; {counts}"
-    rows: list[Row | Skipped] = []
-    for name, make in (("math-verify", lambda: math_verify), ("LightEval", light_eval)):
-        work = f"grading against {name}, wall seconds an answer"
-        try:
-            grade = make()
-        except ImportError as error:
-            rows.append(Skipped(work, f"it cannot be used here ({error})"))
-            continue
-        peer, more = measured(name, lambda g=grade: [g(*pair[:2]) for pair in judged])
-        rows.append(Row(work, name, ours, peer, 1.0, f"{counts}; {more}"))
-    return [*rows, *batch_of_512()]
+    peer, more = measured("math-verify", lambda: list(map(math_verify, golds, texts)))
+    details = f"{len(golds)} pairs, {sum(rights)} right; {counts}; {more}"
+    return [row("grading against math-verify, wall seconds an answer", "math-verify", ours, peer,
+                1.0, details), *batch_of_512()]  # fmt: skip
 
 
-def batch_of_512() -> list[Row]:
+def batch_of_512() -> list[dict[str, Any]]:
     """512 completions of a training step: workers not yet started, then started, other answers."""
     rows = []
+    forget()
     for name, limit, shift in (("cold", 2.1, 0), ("warm", 0.5, 1000)):
-        if name == "cold":
-            forget()
         kinds = ("{n}", r"\frac{{{n}}}{{{m}}}", r"{n}\sqrt{{{m}}}", r"{n} \text{{ cm}}")
         texts = [rf"so \boxed{{{kind.format(n=i % 37 + shift, m=i % 11 + 2)}}}"
-                 for i in range(128) for kind in kinds]
+                 for i in range(128) for kind in kinds]  # fmt: skip
+        golds = [rf"\frac{{{i % 37 + shift}}}{{{i % 11 + 3}}}" for i in range(512)]
         began = time.perf_counter()
-        grade_all(texts, [rf"\frac{{{i % 37 + shift}}}{{{i % 11 + 3}}}" for i in range(512)])
-        rows.append(Row(f"grading 512 completions, {name}", "the grader before this one",
-                        time.perf_counter() - began, limit, 1.0, "wall seconds"))
+        grade_all(texts, golds)
+        seconds = time.perf_counter() - began
+        rows.append(row(f"grading 512 completions, {name}", "the grader before this one", seconds,
+                        limit, 1.0, "wall seconds"))  # fmt: skip
     return rows
 
 

@@ -70,23 +70,22 @@ def cluster_seconds(stored: int, prompts: int = 512, new: int = 8) -> float:
 def growth(repeats: int) -> list[dict[str, Any]]:
     """A row per quantity: sizes, seconds, and the exponent over the upper half of the sizes."""
     small = random_model()
-    cases = {
-        "group size": ((4, 8, 16, 32, 64), lambda n: step_seconds(small, n, 48, repeats),
-                       "1: so many more completions"),
-        "completion length": ((16, 32, 64, 128, 256), lambda n: step_seconds(small, 8, n, repeats),
-                              "1, attention 2"),
-        "vocabulary": ((512, 2048, 8192, 32768, 151936),
-                       lambda n: step_seconds(random_model(n), 8, 24, 1),
-                       "1 where the unembedding is the most of the model"),
-        "stored queries": ((100, 1000, 10_000, 100_000), lambda n: memory_seconds(n, repeats + 2),
-                           "1: exact search"),
-        "stored vectors per prompt, 512 prompts": ((8, 32, 128, 512), cluster_seconds,
-                                                   "2: distances of all pairs"),
-    }
+    cases = (
+        ("group size", (4, 8, 16, 32, 64), lambda n: step_seconds(small, n, 48, repeats),
+         "1: so many more completions"),
+        ("completion length", (16, 32, 64, 128, 256), lambda n: step_seconds(small, 8, n, repeats),
+         "1, attention 2"),
+        ("vocabulary", (512, 2048, 8192, 32768, 151936),
+         lambda n: step_seconds(random_model(n), 8, 24, 1),
+         "1 where the unembedding is the most of the model"),
+        ("stored queries", (100, 1000, 10_000, 100_000), lambda n: memory_seconds(n, repeats + 2),
+         "1: exact search"),
+        ("stored vectors per prompt, 512 prompts", (8, 32, 128, 512), cluster_seconds,
+         "2: distances of all pairs"),
+    )  # fmt: skip
     rows = []
-    for against, (sizes, measure, work) in cases.items():
-        seconds = [measure(n) for n in sizes]
-        half = len(sizes) // 2
+    for against, sizes, measure, work in cases:
+        seconds, half = [measure(n) for n in sizes], len(sizes) // 2
         rows.append({"against": against, "sizes": sizes, "seconds": seconds, "work": work,
-                     "exponent": exponent(sizes[half:], seconds[half:])})
+                     "exponent": exponent(sizes[half:], seconds[half:])})  # fmt: skip
     return rows

@@ -1,10 +1,11 @@
 """Memory-R+ rewards against the released algorithm, and how often a text is encoded."""
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 import torch
-from measure import Row, alternate, paired_row
+from measure import alternate, paired_row, row
 from rollout_batches import rollouts
 
 from paperlib.methods.episodic_memory import EpisodicMemory
@@ -100,12 +101,7 @@ def terms_and_batches(n: int, length: int, k: int, batch: int = 64):
     return terms, batches, queries, responses
 
 
-def memory_bytes(memory: EpisodicMemory) -> int:
-    tensors = [memory.queries, memory.norms, *memory.responses, *memory.sums]
-    return sum(t.nbytes for t in tensors)
-
-
-def against_released(repeats: int) -> list[Row]:
+def against_released(repeats: int) -> list[dict[str, Any]]:
     """A batch of 64 rollouts on two full memories, K = 20."""
     terms, batches, queries, responses = terms_and_batches(QUERIES, RESPONSES, 20)
     double = [ListMemory(queries.numpy(), responses.numpy(), 20) for _ in terms]
@@ -126,14 +122,15 @@ def against_released(repeats: int) -> list[Row]:
 
     times = alternate(ours, released, repeats)
     per_call = np.median(times[1]) / 128
-    held = sum(memory_bytes(term.memory) for term in terms) / 2**30
+    parts = [[m.queries, m.norms, *m.responses, *m.sums] for m in (t.memory for t in terms)]
+    held = sum(tensor.nbytes for tensors in parts for tensor in tensors) / 2**30
     epoch = 4 * DIM * QUERIES * GROUP / 2**30
     size = "full memories, 7,473 x 100 vectors of 384, both together"
     return [
         paired_row("Memory-R+ rewards of 64 rollouts, full memories, K = 20",
                    "released algorithm (double)", times, 1 / 50,
                    f"the double takes {1000 * per_call:.2f} ms per rollout and memory"),
-        Row(size, "1 GiB", held, 1.0, 1.0, "the vectors alone, in float32, are "
+        row(size, "1 GiB", held, 1.0, 1.0, "the vectors alone, in float32, are "
             f"{2 * 4 * QUERIES * RESPONSES * DIM / 2**30:.2f} GiB; the responses of one epoch "
             f"(7,473 x 16) are {epoch:.2f} GiB", unit="GiB"),
     ]

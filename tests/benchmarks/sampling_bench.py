@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from measure import Row, alternate, paired_row
+from measure import alternate, paired_row
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from paperlib.rl.padding import left_padded
@@ -22,7 +22,9 @@ def random_model(vocabulary: int = 512) -> Any:
     return LlamaForCausalLM(config).eval()
 
 
-def against_generate(work: str, name: str, prompts: int, repeats: int, goal: float) -> Row:
+def against_generate(
+    work: str, name: str, prompts: int, repeats: int, goal: float
+) -> list[dict[str, Any]]:
     """Groups of 16, prompts of 150 tokens; enough tokens end a completion that their lengths go
     from a few tokens to 200."""
     model = random_model() if name == "random" else load_policy(name)[0]
@@ -54,7 +56,7 @@ def against_generate(work: str, name: str, prompts: int, repeats: int, goal: flo
     mine, theirs = ours(0.0), generate(do_sample=False).tolist()
     equal = all(a == b[: len(a)] for a, b in zip(mine, theirs, strict=True))
     details += f"; greedy output {'token-identical' if equal else 'DIFFERENT'}"
-    return paired_row(work, "`generate`, prompts repeated", times, goal, details)
+    return [paired_row(work, "`generate`, prompts repeated", times, goal, details)]
 
 
 @torch.no_grad()
