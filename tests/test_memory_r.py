@@ -148,7 +148,7 @@ def test_presets():
         ({"order": "both"}, "unknown order 'both'; valid: read-then-write, write-then-read"),
         ({"window_unit": "tokens"}, "unknown window_unit 'tokens'; valid: steps, samples"),
         ({"k": 0}, "k is 0; it must be at least 1"),
-        ({"explore_warmup": -1}, "explore_warmup is -1; it must be 0"),
+        ({"explore_warmup": -1}, "explore_warmup is -1; it must be at least 0"),
         ({"epsilon": 0.0}, "epsilon is 0.0; it must be above 0, or None"),
     ],
 )

@@ -21,28 +21,21 @@ field for each difference.
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import UserError
 from paperlib.methods.clustering import (
     NOISE,
-    checked,
     hdbscan_labels,
     knn_vote,
     near_identical_groups,
     unit_rows,
 )
-from paperlib.methods.rollouts import Rollouts, rows_by_key
+from paperlib.methods.rollouts import Rollouts, check_settings, rows_by_key
 
 NOT_CLUSTERED = -2  # label of right rollouts, of those without a feature, and where no memory is
-_CHOICES = {
-    "logit": ("normed", "raw"), "position": ("answer", "box"), "diff_layers": ("chosen", "all"),
-    "method": ("hdbscan", "single"), "assignment": ("joint", "knn-history"),
-    "memory_key": ("id", "text"),
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Meds:
@@ -56,39 +49,37 @@ class Meds:
     beta: float = 0.2  # 0.04 for Qwen3-8B
 
     # feature; the first two tell the training loop what to record
-    logit: str = "normed"  # logit lens, final norm first (ours); "raw": unnormed hidden states
-    position: str = "answer"  # first non-space character of the answer; "box": after the last {
+    logit: Literal["normed", "raw"] = "normed"  # logit lens, final norm first (ours)
+    # first non-space character of the answer, or what follows the last {
+    position: Literal["answer", "box"] = "answer"
     last_n: int | None = None  # layers; None is the later half (Sec. 3.3), 14 in Sec. 4.1
     diff: bool = False  # adjacent differences: the "-diff" rows of Table 2
-    diff_layers: str = "chosen"  # inside the last n; "all": over all layers, then the last n values
+    # inside the last n, or over all layers and then the last n values
+    diff_layers: Literal["chosen", "all"] = "chosen"
     normalize: bool = True  # L2
 
     # clusters and memory
-    method: str = "hdbscan"  # "single": all rollouts of a prompt are one cluster (Table 2)
+    # "single": all rollouts of a prompt are one cluster (Table 2)
+    method: Literal["hdbscan", "single"] = "hdbscan"
     min_cluster_size: int = 2  # also of near-identical ones
     min_samples: int = 1
     # distance below which points are one cluster: bfloat16's rounding of a unit vector (ours)
     near_identical: float | None = 5e-3
-    assignment: str = "joint"  # history and new ones are clustered, and counted, together (ours);
-    # "knn-history": the history is; new ones join by a vote of their nearest neighbours in it
+    # history and new ones are clustered, and counted, together (ours); or the history alone, which
+    # new ones join by a vote of their nearest neighbours in it
+    assignment: Literal["joint", "knn-history"] = "joint"
     knn: int = 3  # neighbours in that vote
-    memory_key: str = "id"  # the problem's id; "text": prompt_key of the question
+    memory_key: Literal["id", "text"] = "id"  # the problem's id, or prompt_key of the question
 
     # reward
     penalize_noise: bool = False  # ours; True: noise is one more cluster
     first_visit_free: bool = True  # False: any history counts
 
     def __post_init__(self) -> None:
-        for name, valid in _CHOICES.items():
-            check_choice(name, getattr(self, name), valid)
-        least = {"alpha": 0, "beta": 0, "min_cluster_size": 2, "min_samples": 1, "knn": 1}
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
-        if self.last_n is not None and self.last_n < 1:
-            raise UserError(f"last_n is {self.last_n}; it must be at least 1, or None for half")
-        if self.near_identical is not None and not self.near_identical >= 0:
-            raise UserError(f"near_identical is {self.near_identical}; it must be >= 0 or None")
+        check_settings(
+            self, alpha=0, beta=0, last_n=1, min_cluster_size=2, min_samples=1, near_identical=0,
+            knn=1,
+        )
 
     @classmethod
     def paper(cls, **settings: Any) -> "Meds":
@@ -134,19 +125,27 @@ def features(layer_logits: np.ndarray, settings: Meds) -> np.ndarray:
 def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
     """Labels ``[n]`` of one prompt's feature vectors ``[n, d]``; fewer than 2 are noise.
 
-    Paper's reading: near-identical groups (``settings.near_identical``) of ``min_cluster_size`` or
-    more are clusters of their own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on
-    everything. With the method "single" all are one cluster (MEDS, Table 2).
+    HDBSCAN never returns the root of its tree as a cluster, so points that are all alike, the
+    strongest repetition there is, come back as noise (identical) or in arbitrary pieces (one blob).
+    That is why groups of ``min_cluster_size`` or more near-identical points
+    (``settings.near_identical``) are clusters of their own and HDBSCAN labels the rest (ours;
+    ``allow_single_cluster`` would join different mistakes). Released code: HDBSCAN on everything.
     """
-    points = checked(points)
+    points = np.ascontiguousarray(points, dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
+    if bad.size:
+        raise UserError(
+            f"{bad.size} of {len(points)} points hold NaN or infinity (the first is row {bad[0]}); "
+            "only finite features can be clustered"
+        )
     labels = np.full(len(points), NOISE)
     if len(points) < 2:
         return labels
     if settings.method == "single":
         return np.zeros_like(labels)
-    size, tolerance, groups = settings.min_cluster_size, settings.near_identical, []
-    if tolerance is not None:
-        groups = near_identical_groups(points, tolerance, size)
+    size, groups = settings.min_cluster_size, []
+    if settings.near_identical is not None:
+        groups = near_identical_groups(points, settings.near_identical, size)
     for label, members in enumerate(groups):
         labels[members] = label
     rest = np.flatnonzero(labels == NOISE)
