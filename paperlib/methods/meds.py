@@ -1,19 +1,12 @@
 """MEDS (arXiv 2604.11297) as differences from DAPO, and its penalty as a reward term.
 
-DAPO is described in :mod:`paperlib.methods.baselines`. MEDS changes the reward, nothing else:
+Where the model predicts the first token of its final answer, that token's logit at each layer is
+the rollout's feature (:func:`features`). The wrong rollouts of each prompt are remembered and
+grouped by feature (:func:`cluster`), and a wrong one loses the more, the larger its cluster
+(:func:`penalty`), before the group's mean and standard deviation are taken. Right rollouts, and
+those without a final answer, are never stored and never penalised; a prompt's first visit only
+fills the memory (Sec. 4.3). Groups that dynamic sampling drops never come here.
 
-1. **Feature** (Sec. 3.3). Where the model predicts the first token of its final answer, the logit
-   of that token is read at each layer; the later half of the layers, L2-normalised, is the
-   rollout's feature vector (:func:`features`). A rollout without a final answer has none.
-2. **Memory** (Sec. 3.4). For each prompt the features of all its past wrong rollouts are kept.
-   Right rollouts are never stored and never penalised.
-3. **Clusters** (Sec. 3.4). HDBSCAN groups the wrong rollouts of a prompt by feature
-   (:func:`cluster`).
-4. **Reward** (Sec. 3.4). A wrong rollout in cluster C_k loses min(alpha ln(abs(C_k) + 1), beta),
-   before the group's mean and standard deviation are taken (:func:`penalty`).
-5. **First epoch** (Sec. 4.3). It only fills the memory: no penalty at a prompt's first visit.
-
-Dynamic sampling stays DAPO's: groups are filtered on raw accuracy, dropped ones never come here.
 The published numbers come from released code that differs from these words: :class:`Meds` has a
 field for each difference.
 """
@@ -39,11 +32,8 @@ NOT_CLUSTERED = -2  # label of right rollouts, of those without a feature, and w
 
 @dataclass(frozen=True)
 class Meds:
-    """Settings of MEDS. Defaults: the paper's words, and our reading where it has none ("ours").
-
-    Comments name the other reading, or the other rows of Table 2. Fewer than two points of a
-    prompt are noise in both readings, and noise is paid as ``penalize_noise`` says.
-    """
+    """Settings of MEDS. Defaults: the paper's words, and our reading where it has none ("ours");
+    comments name the other reading, or the other rows of Table 2."""
 
     alpha: float = 0.1  # 0.02 for Qwen3-8B (Sec. 4.1)
     beta: float = 0.2  # 0.04 for Qwen3-8B
@@ -170,11 +160,8 @@ def prompt_key(question: str) -> str:
 
 @dataclass(unsafe_hash=True)  # equal by settings; the memory is no field, so no part of a config
 class ClusterPenalty:
-    """Minus :func:`penalty` for wrong rollouts, 0 for right ones; remembers the wrong ones.
-
-    All rollouts of a prompt in one call are one visit. After a call the attributes ``last_*`` tell
-    what it did, the arrays per rollout.
-    """
+    """Minus :func:`penalty` for wrong rollouts, 0 for right ones; remembers the wrong ones. All
+    rollouts of a prompt in one call are one visit."""
 
     settings: Meds = Meds()
     name: ClassVar[str] = "cluster_penalty"
@@ -183,11 +170,8 @@ class ClusterPenalty:
     def __post_init__(self) -> None:
         self.memory: dict[str, np.ndarray] = {}  # key -> [stored, dims] features
         self.visits: dict[str, int] = {}  # key -> calls that held the prompt
-        self.last_sizes = np.zeros(0, dtype=np.int64)  # [n] size of the cluster that was paid for
-        self.last_labels = np.zeros(0, dtype=np.int64)  # [n] within the prompt, or NOT_CLUSTERED
-        self.last_noise = 0  # rollouts labelled noise
-        self.last_no_answer = 0  # wrong rollouts without a final answer
-        self.last_clusters = 0  # clusters that held a rollout of the call, over all prompts
+        # of the last call's rollouts: the size of the cluster that was paid for, and its label
+        self.last_sizes = self.last_labels = np.zeros(0, dtype=np.int64)
 
     def __call__(self, rollouts: Rollouts) -> np.ndarray:
         """Rewards ``[n]``, from -beta to 0."""
@@ -201,17 +185,12 @@ class ClusterPenalty:
         wrong = np.asarray(rollouts.accuracy) < 0.5
         self.last_sizes = np.zeros(len(rollouts), dtype=np.int64)
         self.last_labels = np.full(len(rollouts), NOT_CLUSTERED)
-        self.last_no_answer = int((wrong & ~answered).sum())
-        self.last_clusters = 0
         keys = rollouts.problem_ids
         if self.settings.memory_key == "text":
             keys = [prompt_key(question) for question in rollouts.questions]
         for key, rows in rows_by_key(keys).items():
             rows = rows[wrong[rows] & answered[rows]]
-            labels, sizes = self._visit(key, vectors[rows])
-            self.last_labels[rows], self.last_sizes[rows] = labels, sizes
-            self.last_clusters += len(np.unique(labels[labels > NOISE]))
-        self.last_noise = int((self.last_labels == NOISE).sum())
+            self.last_labels[rows], self.last_sizes[rows] = self._visit(key, vectors[rows])
         # 0.0 minus, so that an unpenalised rollout gets 0.0 and not -0.0
         return 0.0 - penalty(self.last_sizes, self.settings.alpha, self.settings.beta)
 

@@ -14,7 +14,6 @@ import torch
 
 from paperlib.errors import UserError, check_choice
 from paperlib.methods import released
-from paperlib.methods.embeddings import blank
 from paperlib.methods.rollouts import Rollouts, check_settings
 from paperlib.tasks.grading import grade_all
 
@@ -82,7 +81,7 @@ class Batch:
     queries: torch.Tensor  # [n, d] Enc(question)
     responses: torch.Tensor  # [n, d] Enc(response)
     outcome: np.ndarray  # [n] R of eq. 2
-    said: np.ndarray  # [n] bool: neither text is blank
+    said: np.ndarray  # [n] bool: neither text is blank; a blank one is ignored (ours)
     rewards: np.ndarray  # [n] what an empty memory pays, at first
     raw: dict[int, float] = field(default_factory=dict)  # row -> eq. 4 or 5, if it was compared
     nearest: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)  # eq. 3
@@ -109,5 +108,5 @@ def embed(rollouts: Rollouts, settings: MemoryR, encoder: Any) -> Batch:
     keys = questions
     if settings.query_key == "embedding":
         keys = [hashlib.sha256(vector.numpy().tobytes()).hexdigest() for vector in queries]
-    said = np.array([not (blank(q) or blank(t)) for q, t in zip(questions, texts, strict=True)])
+    said = np.array([bool(q.strip() and t.strip()) for q, t in zip(questions, texts, strict=True)])
     return Batch(rollouts.step, keys, queries, responses, outcome, said, np.zeros(n))
