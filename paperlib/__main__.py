@@ -189,7 +189,7 @@ def reproduce(options: argparse.Namespace) -> int:
     """execute the notebooks of tables and figures by name"""
     from paperlib.experiments.artefacts import artefacts, choose, reproduce
     from paperlib.experiments.parameters import parse_pairs
-    from paperlib.report.index import write_index
+    from paperlib.report.verdict import write_index
 
     if not options.names:
         for name, path in artefacts(ROOT).items():

@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from paperlib.errors import check_choice
-from paperlib.report.marking import bold_max, cohen_marks
+from paperlib.report.cells import bold_max, cohen_marks
 from paperlib.report.tables import Column, Printed, Row, Table
 
 _PAPERS = {"memory_r": "Memory-R+ (arXiv 2504.02273)", "meds": "MEDS (arXiv 2604.11297)"}

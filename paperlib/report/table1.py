@@ -10,7 +10,7 @@ from paperlib.experiments.rows import Runs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run
 from paperlib.files import read_json
-from paperlib.report.marking import bold_max, cohen_marks
+from paperlib.report.cells import bold_max, cohen_marks
 from paperlib.report.scores import (
     CHECKPOINT_NOTE,
     CHECKPOINTS,
