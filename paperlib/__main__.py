@@ -154,7 +154,7 @@ def reproduce(names, p, parallel, force) -> int:
     """execute the notebooks of tables and figures by name"""
     from paperlib.experiments.artefacts import artefacts, choose, reproduce
     from paperlib.experiments.parameters import parse_pairs
-    from paperlib.report.index import write_index
+    from paperlib.report.verdict import write_index
 
     if not names:
         for name, path in artefacts(ROOT).items():

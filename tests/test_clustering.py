@@ -94,13 +94,10 @@ def test_non_finite_points_are_refused_with_their_number():
     points = np.random.default_rng(0).normal(size=(20, 4))
     points[3] = np.nan
     points[7, 2] = np.inf
-    for call in (hdbscan_labels, near_identical_groups, lambda p: cluster(p, PAPER)):
-        with pytest.raises(UserError, match="2 of 20 .*row 3"):
-            call(points)
-        with pytest.raises(UserError, match="8 of 8"):
-            call(np.full((8, 4), np.nan))
-    with pytest.raises(UserError, match=r"shape \(4,\)"):
-        cluster(np.ones(4), PAPER)
+    with pytest.raises(UserError, match="2 of 20 .*row 3"):
+        cluster(points, PAPER)
+    with pytest.raises(UserError, match="8 of 8"):
+        cluster(np.full((8, 4), np.nan), RELEASED)
 
 
 def test_half_precision_zeros_and_a_loud_feature():

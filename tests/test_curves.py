@@ -8,7 +8,7 @@ import pytest
 from test_store import make_config
 from test_table1 import put
 
-from paperlib.evaluation.collapse import KL, SHORT
+from paperlib.evaluation.collapse import SHORT
 from paperlib.experiments.store import Store
 from paperlib.report.curves import curve_grid, curves, gains, last_third, mean_over, rise
 from paperlib.report.paired import count, never, occurs, prevented, tally
@@ -65,17 +65,6 @@ def test_panels_draw_means_bands_and_labels(runs):
     assert by_label["Memory-R+"].get_color() == color("Memory-R+")
     assert len(length.collections) == 1  # a band for R1, whose seeds are two
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["R1", "Memory-R+"]
-
-
-def test_marks_stand_where_collapses_start(runs):
-    marks = pd.DataFrame([("R1", 0, SHORT, 10), ("R1", 1, KL, 12)],
-                         columns=["method", "seed", "kind", "step"])
-    figure = curve_grid({"": (curves(runs), ("length", "kl"))}, marks={"": marks}, window=1)
-    points = [[tuple(line.get_xydata()[0]) for line in one.lines if line.get_marker() == "v"]
-              for one in figure.axes]  # fmt: skip
-    assert points == [[(10, 5.0)], [(12, 2.0)]]
-    assert len(figure.axes[0].lines) == 3 + 1  # each seed is a line
-    assert len(figure.legends[0].get_texts()) == 2
 
 
 def test_differences_over_thirds_are_paired_and_show_gaps(runs):

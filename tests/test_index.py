@@ -3,8 +3,18 @@
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.report.index import Claim, conclude, index
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, all_of, difference, judge, judge_all
+from paperlib.report.verdict import (
+    FAILS,
+    HOLDS,
+    UNTOLD,
+    Claim,
+    all_of,
+    conclude,
+    difference,
+    index,
+    judge,
+    judge_all,
+)
 
 
 def test_paired_t_interval_by_hand():

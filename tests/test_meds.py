@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from rollout_batches import rollouts
 
 from paperlib.errors import UserError
+from paperlib.experiments.recipes import recipe
 from paperlib.methods.clustering import NOISE
 from paperlib.methods.meds import (
     NOT_CLUSTERED,
@@ -83,22 +83,10 @@ def test_released_reading_reproduces_the_released_code(case):
             assert np.flatnonzero(labels == NOISE).tolist() == noise.tolist()
 
 
-def test_presets():
-    same = {
-        "alpha": 0.1, "beta": 0.2, "last_n": None, "diff": False, "normalize": True,
-        "method": "hdbscan", "min_cluster_size": 2, "min_samples": 1, "knn": 3,
-    }
+def test_presets_are_those_of_the_stored_runs():
+    hashes = [recipe("meds", "MEDS", "tiny", 0, preset).hash for preset in ("paper", "released")]
+    assert hashes == ["f609af44b3", "61ca357614"]
     assert Meds.paper() == Meds() and Meds.released(beta=0.04).beta == 0.04
-    assert asdict(Meds.paper()) == same | {
-        "logit": "normed", "position": "answer", "diff_layers": "chosen", "near_identical": 5e-3,
-        "assignment": "joint", "memory_key": "id", "penalize_noise": False,
-        "first_visit_free": True,
-    }
-    assert asdict(Meds.released()) == same | {
-        "logit": "raw", "position": "box", "diff_layers": "all", "near_identical": None,
-        "assignment": "knn-history", "memory_key": "text", "penalize_noise": True,
-        "first_visit_free": False,
-    }
 
 
 @pytest.mark.parametrize(
@@ -106,11 +94,8 @@ def test_presets():
     [
         ({"alpha": -0.1}, "alpha is -0.1"), ({"beta": math.nan}, "beta is nan"),
         ({"last_n": 0}, "last_n is 0"), ({"min_cluster_size": 1}, "at least 2"),
-        ({"min_samples": 0}, "min_samples is 0"), ({"knn": 0}, "knn is 0"),
         ({"near_identical": -1.0}, "near_identical is -1.0"), ({"logit": "lens"}, "normed, raw"),
-        ({"position": "end"}, "answer, box"), ({"diff_layers": "half"}, "chosen, all"),
         ({"method": "kmeans"}, "hdbscan, single"), ({"assignment": "vote"}, "joint, knn-history"),
-        ({"memory_key": "md5"}, "id, text"),
     ],
 )  # fmt: skip
 def test_impossible_settings_are_refused(setting, message):
@@ -145,12 +130,9 @@ LOGITS = np.array([[1.0, 2.0, 4.0, 8.0, 16.0, 15.0]])
     [
         ({}, [8, 16, 15]),  # the later half
         ({"last_n": 2}, [16, 15]),
-        ({"last_n": 6}, [1, 2, 4, 8, 16, 15]),
         ({"diff": True}, [8, -1]),  # differences inside the last three layers
         ({"diff": True, "diff_layers": "all"}, [4, 8, -1]),  # the last three of five differences
-        ({"diff": True, "last_n": 6}, [1, 2, 4, 8, -1]),
         ({"diff": True, "last_n": 6, "diff_layers": "all"}, [1, 2, 4, 8, -1]),
-        ({"diff": True, "last_n": 1, "diff_layers": "all"}, [-1]),
         ({"diff_layers": "all"}, [8, 16, 15]),
     ],
 )
@@ -169,17 +151,11 @@ def test_features_of_no_answer_and_of_zeros():
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "layers", "valid"),
-    [
-        ({"last_n": 14}, 8, "1 to 8"),
-        ({"last_n": 1, "diff": True}, 8, "2 to 8"),
-        ({}, 1, "1 to 1"),
-    ],
-)
-def test_too_few_layers_are_refused(settings, layers, valid):
-    with pytest.raises(UserError, match=valid):
-        features(np.ones((2, layers)), Meds(**settings))
+def test_too_few_layers_are_refused():
+    with pytest.raises(UserError, match="valid: 1 to 8"):
+        features(np.ones((2, 8)), Meds(last_n=14))
+    with pytest.raises(UserError, match="valid: 2 to 8"):
+        features(np.ones((2, 8)), Meds(last_n=1, diff=True))
 
 
 def test_half_precision_overflow_is_refused_not_taken_for_no_answer():
@@ -188,8 +164,6 @@ def test_half_precision_overflow_is_refused_not_taken_for_no_answer():
     rows[2, 3] = math.nan
     rows[4, 0] = math.inf
     with pytest.raises(UserError, match="2 of 5 .*rollout 2"):
-        features(rows, Meds())
-    with pytest.raises(UserError, match="2 of 5"):
         ClusterPenalty()(batch(rows.tolist()))
 
 
@@ -203,7 +177,7 @@ def test_clusters_hold_history_and_new_ones():
     assert shaped(term, at(0.03, 1.53, 3.8, 1.57)) == worth(3, 4, 0, 4)
     assert term.last_sizes.tolist() == [3, 4, 0, 4]
     assert term.last_labels[1] == term.last_labels[3] != term.last_labels[0]
-    assert (term.last_labels[2], term.last_noise, term.last_clusters) == (NOISE, 1, 2)
+    assert term.last_labels[2] == NOISE
 
 
 def test_noise_is_free_however_much_of_it():
@@ -221,7 +195,7 @@ def test_everybody_making_the_same_mistake_pays_beta():
         term = ClusterPenalty(Meds.paper(first_visit_free=False))
         assert shaped(term, []) == []
         assert shaped(term, at(*angles)) == [0.2] * 20
-        assert (term.last_clusters, term.last_noise) == (1, 0)
+        assert set(term.last_labels) == {0}
 
 
 def test_first_visit_is_free_and_the_second_is_not():
@@ -244,7 +218,7 @@ def test_right_rollouts_and_those_without_an_answer_are_no_part_of_any_cluster()
         0, 2, 0, 0
     )
     assert term.last_labels.tolist() == [NOT_CLUSTERED, 0, NOT_CLUSTERED, NOT_CLUSTERED]
-    assert (len(term.memory["p"]), term.last_no_answer) == (2, 1)  # the right one has an answer
+    assert len(term.memory["p"]) == 2
 
 
 # Memory key
@@ -266,19 +240,14 @@ def test_key_is_the_id_under_paper_and_the_text_under_released():
         assert [len(stored) for stored in term.memory.values()] == [1, 1]
 
 
-# State
+# A part of a run
 
 
-def test_state_keeps_the_first_visits_and_shares_nothing():
-    term = ClusterPenalty()
+def test_a_visit_without_a_wrong_rollout_is_kept_in_the_state():
+    term, loaded = ClusterPenalty(), ClusterPenalty()
     shaped(term, at(0.7), correct=[1])
-    state = term.state_dict()
-    shaped(term, at(0.7, 0.7))
-    loaded = ClusterPenalty()
-    loaded.load_state_dict(state)
-    assert len(loaded.memory["p"]) == 0
+    loaded.load_state_dict(term.state_dict())
     assert shaped(loaded, at(0.7, 0.7)) == worth(2, 2)
-    assert state["visits"] == {"p": 1}
 
 
 def test_the_memory_is_no_part_of_the_settings():
@@ -286,13 +255,8 @@ def test_the_memory_is_no_part_of_the_settings():
     shaped(term, at(0.7))
     assert term == ClusterPenalty(Meds.released()) != ClusterPenalty()
     assert hash(term) == hash(ClusterPenalty(Meds.released()))
-    assert asdict(term) == {"settings": asdict(Meds.released())}
-    json.dumps(asdict(term))
 
 
 def test_missing_layer_logits_name_the_remedy():
-    rollouts = batch(at(0.7))
-    rollouts.layer_logits = None
-    assert ClusterPenalty.needs_layer_logits
     with pytest.raises(UserError, match="must record"):
-        ClusterPenalty()(rollouts)
+        ClusterPenalty()(rollouts(["8"]))

@@ -1,9 +1,9 @@
 """Memory-R and Memory-R+: equations by hand, every choice of the settings, the released traces."""
 
 import copy
-import dataclasses
 import io
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +12,8 @@ import torch
 from rollout_batches import rollouts
 
 from paperlib.errors import UserError
-from paperlib.methods.memory_r import (
-    Exploit,
-    Explore,
-    MemoryR,
-    windowed_minmax,
-)
+from paperlib.experiments.recipes import recipe
+from paperlib.methods.memory_r import Exploit, Explore, MemoryR, windowed_minmax
 from paperlib.methods.rollouts import call_term
 from paperlib.rl.config import term_to_dict
 
@@ -116,29 +112,13 @@ def test_released_traces(trace):
     assert noise_rows == NOISE_ROWS[trace["name"]]
 
 
-# Presets
-
-PAPER = {
-    "k": 1, "max_queries": 7473, "max_responses": 100, "order": "read-then-write",
-    "stored_text": "response", "query_key": "text", "query_metric": "cosine",
-    "tau_success": 0.5, "tau_failure": 0.5, "success_test": "accuracy", "window": 100,
-    "window_unit": "steps", "epsilon": 1e-8, "exploit_flip": "before", "explore_empty": 0.0,
-    "explore_warmup": 50, "explore_warmup_unit": "steps", "beta_exploit": 1.0,
-    "beta_explore": 1.0, "file_under_first_prompt": False,
-    "encoder": "sentence-transformers/all-MiniLM-L6-v2",
-}  # fmt: skip
-RELEASED = {
-    "max_queries": 10_000, "order": "write-then-read", "stored_text": "reasoning",
-    "query_key": "embedding", "query_metric": "l2", "success_test": "string",
-    "window_unit": "samples", "epsilon": None, "exploit_flip": "after", "explore_empty": 1.0,
-    "explore_warmup": 500, "explore_warmup_unit": "queries",
-}  # fmt: skip
+# Settings
 
 
-def test_presets():
-    assert dataclasses.asdict(MemoryR.paper()) == dataclasses.asdict(MemoryR()) == PAPER
-    assert dataclasses.asdict(MemoryR.released()) == PAPER | RELEASED
-    assert MemoryR.released("Memory-R").max_responses == 1000
+def test_presets_are_those_of_the_stored_runs():
+    hashes = [recipe("memory_r", method, "tiny", 0, preset).hash
+              for method in ("Memory-R", "Memory-R+") for preset in ("paper", "released")]
+    assert hashes == ["3424dcfc6b", "9faf185b42", "a460be0123", "cb8e90b153"]
     assert MemoryR.released(max_responses=3, k=2).max_responses == 3
 
 
@@ -146,9 +126,8 @@ def test_presets():
     ("changes", "message"),
     [
         ({"order": "both"}, "unknown order 'both'; valid: read-then-write, write-then-read"),
-        ({"window_unit": "tokens"}, "unknown window_unit 'tokens'; valid: steps, samples"),
         ({"k": 0}, "k is 0; it must be at least 1"),
-        ({"explore_warmup": -1}, "explore_warmup is -1; it must be 0"),
+        ({"explore_warmup": -1}, "explore_warmup is -1; it must be at least 0"),
         ({"epsilon": 0.0}, "epsilon is 0.0; it must be above 0, or None"),
     ],
 )
@@ -205,17 +184,14 @@ def test_eq_6_over_steps():
     assert scaled.tolist() == near(0.0, 2 / 3, 1 / 3, 3 / 4, 2 / 4)
 
 
-def test_eq_7_betas():
-    rows = [("q0", "a0", RIGHT), ("q0", "a60", WRONG)], [("q0", "a0", WRONG), ("q0", "a180", WRONG)]
-    for kind, changes, weight in [
-        (Exploit, {"beta_exploit": 0.5, "beta_explore": 9.0}, 0.5),
-        (Explore, {"beta_explore": 0.25, "beta_exploit": 9.0}, 0.25),
-    ]:
-        plain, other = make(kind, explore_warmup=0), make(kind, explore_warmup=0, **changes)
-        for step, each in enumerate(rows, start=1):
-            one = np.array(pay(plain, step, *each))
-            assert pay(other, step, *each) == near(*(weight * one))
-        assert one.max() == pytest.approx(1.0)
+@pytest.mark.parametrize("kind", [Exploit, Explore])
+def test_eq_7_betas(kind):
+    plain, half = (make(kind, explore_warmup=0, **{f"beta_{kind.name}": b}) for b in (1.0, 0.5))
+    pay(plain, 1, ("q0", "a0", RIGHT), ("q0", "a60", WRONG))
+    pay(half, 1, ("q0", "a0", RIGHT), ("q0", "a60", WRONG))
+    rows = [("q0", "a0", WRONG), ("q0", "a180", WRONG)]
+    one = np.array(pay(plain, 2, *rows))
+    assert pay(half, 2, *rows) == near(*(0.5 * one)) and one.max() == pytest.approx(1.0)
 
 
 # Every choice of the settings
@@ -356,22 +332,14 @@ def test_a_saved_term_continues_exactly(kind, preset):
     assert other.memory is None and other.window_values.size == 0
 
 
-def test_a_copy_remembers_for_itself():
-    term = make(Exploit)
+def test_a_term_is_its_settings_and_a_copy_remembers_for_itself():
+    term = make(Exploit, k=3)
     pay(term, 1, ("q0", "d1", RIGHT))
+    assert term_to_dict(term) == {"term": "Exploit", "settings": asdict(MemoryR.paper(k=3))}
     other = copy.deepcopy(term)
     pay(other, 2, ("q90", "d1", RIGHT))
     assert len(term.memory) == 1 and len(other.memory) == 2
-    assert other == term and hash(other) == hash(term) and term != make(Explore)
-
-
-def test_the_config_of_a_term_is_its_settings():
-    term = make(Explore, k=3)
-    pay(term, 1, ("q0", "a0", WRONG))
-    record = term_to_dict(term)
-    assert record == {"term": "Explore", "settings": dataclasses.asdict(MemoryR.paper(k=3))}
-    json.dumps(record)
-    assert (Exploit.name, Explore.name) == ("exploit", "explore")
+    assert other == term and hash(other) == hash(term) and term != make(Explore, k=3)
 
 
 def test_without_an_encoder_of_its_own_a_term_uses_the_shared_one(monkeypatch):

@@ -290,7 +290,7 @@ def test_each_field_of_a_config_is_in_its_name_and_the_order_of_fields_is_not():
 
 def test_one_and_one_point_zero_are_one_setting():
     config = recipe("meds", "MEDS", "tiny", 0)
-    whole = {f.name: 1 for f in fields(config) if "float" in f.type} | {"entropy_alpha": 0}
+    whole = {f.name: 1 for f in fields(config) if "float" in str(f.type)} | {"entropy_alpha": 0}
     terms = [Correctness(), ClusterPenalty(Meds(alpha=1, beta=2, near_identical=0))]
     as_int = replace(config, **whole, terms=tuple(terms))
     terms[1] = ClusterPenalty(Meds(alpha=1.0, beta=2.0, near_identical=0.0))

@@ -28,8 +28,16 @@ from paperlib.experiments.notebooks import run_notebook
 from paperlib.markdown import escape_markdown
 from paperlib.methods.embeddings import TextEncoder
 from paperlib.report.style import panels, plain
-from paperlib.report.tables import Cell, Column, Row, Table, to_markdown
-from paperlib.report.texts import escape_latex, html_table, pipe_table
+from paperlib.report.tables import (
+    Cell,
+    Column,
+    Row,
+    Table,
+    escape_latex,
+    html_table,
+    pipe_table,
+    to_markdown,
+)
 from paperlib.rl.checkpoint import load_state
 from paperlib.rl.logs import write_rollouts
 from paperlib.rl.policy import load_policy

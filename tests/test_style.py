@@ -6,8 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from paperlib.experiments.recipes import METHODS
-from paperlib.report.figures import save_figure
-from paperlib.report.style import COLORS, color, mean_band, panels, smooth
+from paperlib.report.style import COLORS, color, mean_band, panels, save_figure, smooth
 
 
 def test_every_method_has_its_own_colour_and_a_variant_that_of_its_method():

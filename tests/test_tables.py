@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.report.marking import bold_max, cohen_marks, cohens_d
+from paperlib.report.cells import bold_max, cohen_marks, cohens_d
 from paperlib.report.tables import (
     Cell,
     Column,
     Printed,
     Row,
     Table,
+    escape_latex,
     to_latex,
     to_markdown,
     write_table,
 )
-from paperlib.report.texts import escape_latex
 
 
 @pytest.fixture

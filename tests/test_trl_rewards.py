@@ -157,7 +157,6 @@ def test_meds_sees_the_wrong_answers_of_the_weights_being_trained():
     function = as_reward_function(term)
     trainer.call(function, TEXTS)
     assert {key: len(rows) for key, rows in term.memory.items()} == {"p0": 1, "p1": 1}
-    assert term.last_no_answer == 1  # "none"
     ids = [ord(c) for c in TEXTS[1]]
     row = trl_rollouts.wrong_answers(
         trainer, term.settings, ["ask 0:"], [ids], TEXTS[1:2], [0.0]
@@ -210,7 +209,7 @@ def test_a_completion_without_tokens_is_cut_and_wrong():
     assert spy.seen.accuracy.tolist() == [0, 1]
     term = ClusterPenalty(Meds.paper())
     trainer.call(as_reward_function(term), ["", "\\boxed{8}"], ended=False)
-    assert term.last_no_answer == 1 and len(term.memory["p0"]) == 1
+    assert len(term.memory["p0"]) == 1
 
 
 def test_missing_columns_other_callers_and_resumed_runs_are_refused():

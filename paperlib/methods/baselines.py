@@ -1,18 +1,7 @@
-"""The baseline methods as differences from GRPO, and their reward terms.
+"""The reward terms of the baselines; which method has which is in experiments/recipes.py.
 
-GRPO's advantage of every token is the completion's reward less the mean of its group's, over their
-standard deviation. A method here is a list of reward terms (summed with weight 1) plus settings of
-the objective in ``RunConfig``.
-
-Memory-R+ (arXiv 2504.02273, Sec. 4). **R1** is GRPO with ``Correctness`` and format terms: on
-GSM8K ``IntegerAnswer``, ``XmlCount``, ``SoftFormat`` and ``StrictFormat`` (released code); on AI-MO
-``XmlCount(tag="think")`` and ``ReasoningSteps``. **Cosine** is R1 plus ``CosineLength``.
-
-MEDS (arXiv 2604.11297, Sec. 4.1). **GRPO** is ``Correctness`` alone. **GRPO with entropy
-advantage** adds min(alpha H, abs(A) / kappa) to each token's advantage: ``entropy_alpha``,
-``entropy_kappa``. **DAPO** raises the upper clip (``epsilon_high``), drops the KL (``beta=0``),
-takes the mean over the tokens of the batch (``loss_type="dapo"``), resamples groups without spread
-in raw accuracy (``dynamic_sampling``), and adds ``Overlong`` to the reward.
+Of Memory-R+'s baselines (arXiv 2504.02273, Sec. 4) R1 has ``Correctness`` and format terms, Cosine
+also ``CosineLength``; of MEDS's (arXiv 2604.11297, Sec. 4.1) DAPO adds ``Overlong``.
 
 Terms with a ``reading`` follow either the plain words ("paper") or the released GSM8K code
 ("released", :mod:`paperlib.methods.released`). The paper does not print the format rewards; our
@@ -24,17 +13,19 @@ section (or box), sections may run over lines and hold no further tag, and the t
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import UserError
 from paperlib.methods import released
-from paperlib.methods.rollouts import Rollouts
+from paperlib.methods.rollouts import Rollouts, check_settings
 from paperlib.tasks.grading import extract_answer, grade_all
 
+Rule = Literal["math", "string"]  # the grader's outcome; the released code's string equality
 
-def _correct(rollouts: Rollouts, rule: str) -> np.ndarray:
+
+def _correct(rollouts: Rollouts, rule: Rule) -> np.ndarray:
     """``[n]`` float64, 1.0 or 0.0."""
     graded = rollouts.accuracy
     if rule == "string":
@@ -44,17 +35,14 @@ def _correct(rollouts: Rollouts, rule: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Correctness:
-    """``value`` for a correct answer, else 0.
+    """``value`` for a correct answer, else 0."""
 
-    ``rule`` "math" takes the grader's outcome; "string" is the released code's string equality.
-    """
-
-    rule: str = "math"
+    rule: Rule = "math"
     value: float = 1.0
     name: ClassVar[str] = "correctness"
 
     def __post_init__(self) -> None:
-        check_choice("rule", self.rule, ("math", "string"))
+        check_settings(self)
 
     def __call__(self, rollouts: Rollouts) -> list[float]:
         return (self.value * _correct(rollouts, self.rule)).tolist()
@@ -64,10 +52,10 @@ class Correctness:
 class _TextTerm:
     """Rewards of each completion's text by itself, in one of two readings."""
 
-    reading: str = "paper"
+    reading: Literal["paper", "released"] = "paper"
 
     def __post_init__(self) -> None:
-        check_choice("reading", self.reading, ("paper", "released"))
+        check_settings(self)
 
     def __call__(self, rollouts: Rollouts) -> list[float]:
         return [self.at(text) for text in rollouts.completions]
@@ -93,11 +81,10 @@ class IntegerAnswer(_TextTerm):
 class _FormatTerm(_TextTerm):
     """Those that look at tags; a subclass has a pattern ``_sections``, or its own ``_paper``."""
 
-    tag: str = "reasoning"  # "think" on AI-MO
+    tag: Literal["reasoning", "think"] = "reasoning"  # "think" on AI-MO
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("tag", self.tag, ("reasoning", "think"))
         if self.reading == "released" and self.tag != "reasoning":
             raise UserError(
                 f"tag is {self.tag!r} with reading 'released'; that code knows 'reasoning' only"
@@ -175,16 +162,13 @@ class CosineLength:
     """
 
     max_length: int  # in ``unit``
-    unit: str = "tokens"
+    unit: Literal["tokens", "characters"] = "tokens"
     clamp: bool = True
-    rule: str = "math"
+    rule: Rule = "math"
     name: ClassVar[str] = "cosine"
 
     def __post_init__(self) -> None:
-        check_choice("unit", self.unit, ("tokens", "characters"))
-        check_choice("rule", self.rule, ("math", "string"))
-        if self.max_length < 1:
-            raise UserError(f"max_length is {self.max_length}; it must be at least 1")
+        check_settings(self, max_length=1)
 
     @classmethod
     def released(cls) -> "CosineLength":

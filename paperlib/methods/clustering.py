@@ -2,34 +2,13 @@
 
 Pure functions on float64 arrays of one prompt's feature vectors, ``[n, d]``; they return integer
 labels, ``NOISE`` (-1) for a point of no cluster. Label numbers carry no meaning beyond one call.
-
-HDBSCAN splits: it never returns the root of its tree as a cluster. So points that are all alike,
-the strongest repetition there is, come back as noise (identical) or in arbitrary pieces (one blob).
-That is why :func:`paperlib.methods.meds.cluster` can set near-identical points apart first;
-``allow_single_cluster`` would not do, for it joins different mistakes.
 """
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
-from paperlib.errors import UserError
-
 NOISE = -1
-
-
-def checked(points: np.ndarray) -> np.ndarray:
-    """The points as contiguous float64 ``[n, d]``, all finite."""
-    points = np.ascontiguousarray(points, dtype=np.float64)
-    if points.ndim != 2:
-        raise UserError(f"points have shape {points.shape}; they must be [n, d]")
-    bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
-    if bad.size:
-        raise UserError(
-            f"{bad.size} of {len(points)} points hold NaN or infinity (the first is row {bad[0]}); "
-            "only finite features can be clustered"
-        )
-    return points
 
 
 def hdbscan_labels(
@@ -40,7 +19,6 @@ def hdbscan_labels(
     The hdbscan package does not count a point among its own ``min_samples``: clusters of exactly
     ``min_cluster_size`` are found only if ``min_samples`` is below it.
     """
-    points = checked(points)
     if len(points) < 2:  # the package raises for one point
         return np.full(len(points), NOISE)
     from hdbscan import HDBSCAN  # seconds to import, and only needed once points are there
@@ -51,11 +29,10 @@ def hdbscan_labels(
 
 
 def near_identical_groups(
-    points: np.ndarray, tolerance: float = 5e-3, min_size: int = 2
+    points: np.ndarray, tolerance: float, min_size: int = 2
 ) -> list[np.ndarray]:
     """Index arrays of groups of ``min_size`` or more points linked by distances <= ``tolerance``,
     in the order of their first points."""
-    points = checked(points)
     if len(points) < 2:
         return []
     count, component = connected_components(cdist(points, points) <= tolerance, directed=False)

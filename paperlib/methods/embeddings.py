@@ -26,11 +26,6 @@ MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
-def blank(text: str) -> bool:
-    """Whether a text says nothing. Blank texts are never stored and match nothing (ours)."""
-    return not text.strip()
-
-
 class TextEncoder:
     """A sentence-transformers model that is loaded at the first use and remembers what it encoded;
     by :func:`text_encoder` all reward terms of a process share both."""

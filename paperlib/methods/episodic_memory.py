@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import UserError
 
-METRICS = ("cosine", "l2")
 _SIZES = ("dim", "max_queries", "max_responses")
 _TINY = torch.finfo(torch.float32).tiny
 
@@ -76,7 +75,6 @@ class EpisodicMemory:
 
         Returns ``[b, min(k, n)]``, the nearest first; of equally near ones the older first.
         """
-        check_choice("metric", metric, METRICS)
         n, norms = len(self), self.norms[: len(self)]
         oldest = self.inserted % self.max_queries if n == self.max_queries else 0
         products = vectors @ self.queries[:n].T

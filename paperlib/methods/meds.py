@@ -1,19 +1,12 @@
 """MEDS (arXiv 2604.11297) as differences from DAPO, and its penalty as a reward term.
 
-DAPO is described in :mod:`paperlib.methods.baselines`. MEDS changes the reward, nothing else:
+Where the model predicts the first token of its final answer, that token's logit at each layer is
+the rollout's feature (:func:`features`). The wrong rollouts of each prompt are remembered and
+grouped by feature (:func:`cluster`), and a wrong one loses the more, the larger its cluster
+(:func:`penalty`), before the group's mean and standard deviation are taken. Right rollouts, and
+those without a final answer, are never stored and never penalised; a prompt's first visit only
+fills the memory (Sec. 4.3). Groups that dynamic sampling drops never come here.
 
-1. **Feature** (Sec. 3.3). Where the model predicts the first token of its final answer, the logit
-   of that token is read at each layer; the later half of the layers, L2-normalised, is the
-   rollout's feature vector (:func:`features`). A rollout without a final answer has none.
-2. **Memory** (Sec. 3.4). For each prompt the features of all its past wrong rollouts are kept.
-   Right rollouts are never stored and never penalised.
-3. **Clusters** (Sec. 3.4). HDBSCAN groups the wrong rollouts of a prompt by feature
-   (:func:`cluster`).
-4. **Reward** (Sec. 3.4). A wrong rollout in cluster C_k loses min(alpha ln(abs(C_k) + 1), beta),
-   before the group's mean and standard deviation are taken (:func:`penalty`).
-5. **First epoch** (Sec. 4.3). It only fills the memory: no penalty at a prompt's first visit.
-
-Dynamic sampling stays DAPO's: groups are filtered on raw accuracy, dropped ones never come here.
 The published numbers come from released code that differs from these words: :class:`Meds` has a
 field for each difference.
 """
@@ -21,74 +14,62 @@ field for each difference.
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import UserError
 from paperlib.methods.clustering import (
     NOISE,
-    checked,
     hdbscan_labels,
     knn_vote,
     near_identical_groups,
     unit_rows,
 )
-from paperlib.methods.rollouts import Rollouts, rows_by_key
+from paperlib.methods.rollouts import Rollouts, check_settings, rows_by_key
 
 NOT_CLUSTERED = -2  # label of right rollouts, of those without a feature, and where no memory is
-_CHOICES = {
-    "logit": ("normed", "raw"), "position": ("answer", "box"), "diff_layers": ("chosen", "all"),
-    "method": ("hdbscan", "single"), "assignment": ("joint", "knn-history"),
-    "memory_key": ("id", "text"),
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Meds:
-    """Settings of MEDS. Defaults: the paper's words, and our reading where it has none ("ours").
-
-    Comments name the other reading, or the other rows of Table 2. Fewer than two points of a
-    prompt are noise in both readings, and noise is paid as ``penalize_noise`` says.
-    """
+    """Settings of MEDS. Defaults: the paper's words, and our reading where it has none ("ours");
+    comments name the other reading, or the other rows of Table 2."""
 
     alpha: float = 0.1  # 0.02 for Qwen3-8B (Sec. 4.1)
     beta: float = 0.2  # 0.04 for Qwen3-8B
 
     # feature; the first two tell the training loop what to record
-    logit: str = "normed"  # logit lens, final norm first (ours); "raw": unnormed hidden states
-    position: str = "answer"  # first non-space character of the answer; "box": after the last {
+    logit: Literal["normed", "raw"] = "normed"  # logit lens, final norm first (ours)
+    # first non-space character of the answer, or what follows the last {
+    position: Literal["answer", "box"] = "answer"
     last_n: int | None = None  # layers; None is the later half (Sec. 3.3), 14 in Sec. 4.1
     diff: bool = False  # adjacent differences: the "-diff" rows of Table 2
-    diff_layers: str = "chosen"  # inside the last n; "all": over all layers, then the last n values
+    # inside the last n, or over all layers and then the last n values
+    diff_layers: Literal["chosen", "all"] = "chosen"
     normalize: bool = True  # L2
 
     # clusters and memory
-    method: str = "hdbscan"  # "single": all rollouts of a prompt are one cluster (Table 2)
+    # "single": all rollouts of a prompt are one cluster (Table 2)
+    method: Literal["hdbscan", "single"] = "hdbscan"
     min_cluster_size: int = 2  # also of near-identical ones
     min_samples: int = 1
     # distance below which points are one cluster: bfloat16's rounding of a unit vector (ours)
     near_identical: float | None = 5e-3
-    assignment: str = "joint"  # history and new ones are clustered, and counted, together (ours);
-    # "knn-history": the history is; new ones join by a vote of their nearest neighbours in it
+    # history and new ones are clustered, and counted, together (ours); or the history alone, which
+    # new ones join by a vote of their nearest neighbours in it
+    assignment: Literal["joint", "knn-history"] = "joint"
     knn: int = 3  # neighbours in that vote
-    memory_key: str = "id"  # the problem's id; "text": prompt_key of the question
+    memory_key: Literal["id", "text"] = "id"  # the problem's id, or prompt_key of the question
 
     # reward
     penalize_noise: bool = False  # ours; True: noise is one more cluster
     first_visit_free: bool = True  # False: any history counts
 
     def __post_init__(self) -> None:
-        for name, valid in _CHOICES.items():
-            check_choice(name, getattr(self, name), valid)
-        least = {"alpha": 0, "beta": 0, "min_cluster_size": 2, "min_samples": 1, "knn": 1}
-        for name, bound in least.items():
-            if not getattr(self, name) >= bound:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be at least {bound}")
-        if self.last_n is not None and self.last_n < 1:
-            raise UserError(f"last_n is {self.last_n}; it must be at least 1, or None for half")
-        if self.near_identical is not None and not self.near_identical >= 0:
-            raise UserError(f"near_identical is {self.near_identical}; it must be >= 0 or None")
+        check_settings(
+            self, alpha=0, beta=0, last_n=1, min_cluster_size=2, min_samples=1, near_identical=0,
+            knn=1,
+        )
 
     @classmethod
     def paper(cls, **settings: Any) -> "Meds":
@@ -134,19 +115,27 @@ def features(layer_logits: np.ndarray, settings: Meds) -> np.ndarray:
 def cluster(points: np.ndarray, settings: Meds) -> np.ndarray:
     """Labels ``[n]`` of one prompt's feature vectors ``[n, d]``; fewer than 2 are noise.
 
-    Paper's reading: near-identical groups (``settings.near_identical``) of ``min_cluster_size`` or
-    more are clusters of their own and HDBSCAN labels the rest (ours). Released code: HDBSCAN on
-    everything. With the method "single" all are one cluster (MEDS, Table 2).
+    HDBSCAN never returns the root of its tree as a cluster, so points that are all alike, the
+    strongest repetition there is, come back as noise (identical) or in arbitrary pieces (one blob).
+    That is why groups of ``min_cluster_size`` or more near-identical points
+    (``settings.near_identical``) are clusters of their own and HDBSCAN labels the rest (ours;
+    ``allow_single_cluster`` would join different mistakes). Released code: HDBSCAN on everything.
     """
-    points = checked(points)
+    points = np.ascontiguousarray(points, dtype=np.float64)
+    bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
+    if bad.size:
+        raise UserError(
+            f"{bad.size} of {len(points)} points hold NaN or infinity (the first is row {bad[0]}); "
+            "only finite features can be clustered"
+        )
     labels = np.full(len(points), NOISE)
     if len(points) < 2:
         return labels
     if settings.method == "single":
         return np.zeros_like(labels)
-    size, tolerance, groups = settings.min_cluster_size, settings.near_identical, []
-    if tolerance is not None:
-        groups = near_identical_groups(points, tolerance, size)
+    size, groups = settings.min_cluster_size, []
+    if settings.near_identical is not None:
+        groups = near_identical_groups(points, settings.near_identical, size)
     for label, members in enumerate(groups):
         labels[members] = label
     rest = np.flatnonzero(labels == NOISE)
@@ -171,11 +160,8 @@ def prompt_key(question: str) -> str:
 
 @dataclass(unsafe_hash=True)  # equal by settings; the memory is no field, so no part of a config
 class ClusterPenalty:
-    """Minus :func:`penalty` for wrong rollouts, 0 for right ones; remembers the wrong ones.
-
-    All rollouts of a prompt in one call are one visit. After a call the attributes ``last_*`` tell
-    what it did, the arrays per rollout.
-    """
+    """Minus :func:`penalty` for wrong rollouts, 0 for right ones; remembers the wrong ones. All
+    rollouts of a prompt in one call are one visit."""
 
     settings: Meds = Meds()
     name: ClassVar[str] = "cluster_penalty"
@@ -184,11 +170,8 @@ class ClusterPenalty:
     def __post_init__(self) -> None:
         self.memory: dict[str, np.ndarray] = {}  # key -> [stored, dims] features
         self.visits: dict[str, int] = {}  # key -> calls that held the prompt
-        self.last_sizes = np.zeros(0, dtype=np.int64)  # [n] size of the cluster that was paid for
-        self.last_labels = np.zeros(0, dtype=np.int64)  # [n] within the prompt, or NOT_CLUSTERED
-        self.last_noise = 0  # rollouts labelled noise
-        self.last_no_answer = 0  # wrong rollouts without a final answer
-        self.last_clusters = 0  # clusters that held a rollout of the call, over all prompts
+        # of the last call's rollouts: the size of the cluster that was paid for, and its label
+        self.last_sizes = self.last_labels = np.zeros(0, dtype=np.int64)
 
     def __call__(self, rollouts: Rollouts) -> np.ndarray:
         """Rewards ``[n]``, from -beta to 0."""
@@ -202,17 +185,12 @@ class ClusterPenalty:
         wrong = np.asarray(rollouts.accuracy) < 0.5
         self.last_sizes = np.zeros(len(rollouts), dtype=np.int64)
         self.last_labels = np.full(len(rollouts), NOT_CLUSTERED)
-        self.last_no_answer = int((wrong & ~answered).sum())
-        self.last_clusters = 0
         keys = rollouts.problem_ids
         if self.settings.memory_key == "text":
             keys = [prompt_key(question) for question in rollouts.questions]
         for key, rows in rows_by_key(keys).items():
             rows = rows[wrong[rows] & answered[rows]]
-            labels, sizes = self._visit(key, vectors[rows])
-            self.last_labels[rows], self.last_sizes[rows] = labels, sizes
-            self.last_clusters += len(np.unique(labels[labels > NOISE]))
-        self.last_noise = int((self.last_labels == NOISE).sum())
+            self.last_labels[rows], self.last_sizes[rows] = self._visit(key, vectors[rows])
         # 0.0 minus, so that an unpenalised rollout gets 0.0 and not -0.0
         return 0.0 - penalty(self.last_sizes, self.settings.alpha, self.settings.beta)
 

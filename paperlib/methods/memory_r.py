@@ -1,25 +1,13 @@
 """Memory-R and Memory-R+ (arXiv 2504.02273) as differences from GRPO.
 
-**R1** is GRPO with outcome and format rewards. Memory-R+ adds to each rollout's reward what two
-episodic memories say about it; nothing else changes.
+Memory-R+ adds to each rollout's reward what two episodic memories say about it: M^s of successes
+and M^f of failures, each of at most N questions with their last L responses, as embeddings
+(:mod:`paperlib.methods.episodic_memory`). To be near past successes is good (:class:`Exploit`), to
+be near past failures is bad (:class:`Explore`); Memory-R has the first alone. GRPO maximises
+E[R + R_mem] (eq. 8): the loop sums all reward terms, so these are just two more.
 
-1. An encoder Enc turns questions and responses into unit vectors. The memory of successes M^s and
-   the memory of failures M^f map a question to its last L responses; each holds at most N
-   questions (:mod:`paperlib.methods.episodic_memory`).
-2. **Write** (eq. 2): after the rewards R of a batch are known, M^s takes the responses with
-   R > tau_s, M^f those with R <= tau_f.
-3. **Read** (eq. 3): B(M, q) is the union of the response sets of the K stored questions nearest to
-   the question q by cosine.
-4. **Exploit** (eq. 4): R_exploit = -||a - centroid(B(M^s, q))||: be like what succeeded.
-5. **Explore** (eq. 5): R_explore = 1 - max over B(M^f, q) of cos(a, a_j): be unlike what failed.
-   Zero during a warm-up in which M^f fills.
-6. **Scale** (eq. 6): each is min-max normalised over a sliding window w of its own last values.
-7. **Sum** (eq. 7): R_mem = beta_s R^_exploit + beta_e R^_explore, and GRPO maximises E[R + R_mem]
-   (eq. 8): the loop sums all reward terms, so these are just two more.
-
-**Memory-R** is R1 with :class:`Exploit`, **Memory-R+** R1 with :class:`Exploit` and
-:class:`Explore`. Every choice that the paper leaves open or the released code makes differently is
-a setting (:mod:`paperlib.methods.memory_r_settings`); both readings run through these equations.
+What the paper leaves open or the released code makes differently is a setting
+(:mod:`paperlib.methods.memory_r_settings`); both readings run through these equations.
 """
 
 from collections.abc import Callable
@@ -36,63 +24,37 @@ from paperlib.methods.memory_r_settings import Batch, MemoryR, embed
 from paperlib.methods.rollouts import Rollouts, rows_by_key
 
 
-def succeeded(outcome: np.ndarray, tau: float) -> np.ndarray:
-    """Eq. 2, M^s: ``[n]`` bool, R > tau_s."""
-    return outcome > tau
-
-
-def failed(outcome: np.ndarray, tau: float) -> np.ndarray:
-    """Eq. 2, M^f: ``[n]`` bool, R <= tau_f."""
-    return outcome <= tau
-
-
-def read(memory: EpisodicMemory, questions: torch.Tensor, settings: MemoryR) -> torch.Tensor:
-    """Eq. 3: for each of ``[b, d]`` the rows of ``memory`` that make up B(M, q): ``[b, <= K]``."""
-    return memory.nearest(questions, settings.k, settings.query_metric)
-
-
 def exploit_distance(responses: torch.Tensor, centroid: torch.Tensor) -> torch.Tensor:
     """Eq. 4 without its sign: ``[n]`` distances of ``[n, d]`` to the centroid ``[d]``."""
     return (responses.double() - centroid).norm(dim=1).float()
 
 
-def explore_novelty(max_cosine: torch.Tensor) -> torch.Tensor:
-    """Eq. 5: ``[n]``, 1 - the largest cosine to a remembered failure; in [0, 2] up to rounding."""
-    return 1 - max_cosine
-
-
 def windowed_minmax(
     values: np.ndarray, steps: np.ndarray, *, window: int, unit: str, epsilon: float | None,
-    at_tie: np.ndarray | float = 0.0, start: int = 0,
+    at_tie: np.ndarray | float = 0.0,
 ) -> np.ndarray:
-    """Eq. 6: each of ``values [t]``, raw rewards as they came in ``steps [t]``, min-max normalised
-    over the window that ends with it: ``[t - start]``; those before ``start`` only fill windows.
+    """Eq. 6: ``[t]``, each of ``values [t]``, raw rewards as they came in ``steps [t]``, min-max
+    normalised over the window that ends with it.
 
     A window is the last ``window`` values (unit "samples"), or all values of the last ``window``
     steps ("steps"), the current one in full. ``epsilon`` is added to max - min. None adds nothing;
     where max == min the result is ``at_tie``.
     """
     values, steps = np.asarray(values, dtype=np.float64), np.asarray(steps)
-    wanted = values[start:]
     if unit == "steps":
-        first = np.searchsorted(steps, steps[start:] - window, side="right")
-        end = np.searchsorted(steps, steps[start:], side="right")
+        first = np.searchsorted(steps, steps - window, side="right")
+        end = np.searchsorted(steps, steps, side="right")
     else:
-        end = np.arange(start + 1, len(values) + 1)
+        end = np.arange(1, len(values) + 1)
         first = np.maximum(end - window, 0)
-    spans, which = np.unique(np.stack([first, end]), axis=1, return_inverse=True)
-    low = np.array([values[a:b].min() for a, b in spans.T])[which]
-    spread = np.array([values[a:b].max() for a, b in spans.T])[which] - low
+    ends, row, which = np.unique(end, return_index=True, return_inverse=True)
+    windows = [values[a:b] for a, b in zip(first[row], ends, strict=True)]
+    low = np.array([each.min() for each in windows])[which]
+    spread = np.array([each.max() for each in windows])[which] - low
     if epsilon is not None:
-        return (wanted - low) / (spread + epsilon)
+        return (values - low) / (spread + epsilon)
     tied = spread == 0
-    at_tie = np.broadcast_to(at_tie, values.shape)[start:]
-    return np.where(tied, at_tie, (wanted - low) / np.where(tied, 1.0, spread))
-
-
-def weighted(scaled: np.ndarray, beta: float) -> np.ndarray:
-    """Eq. 7: ``[n]``, one term's share of R_mem; the loop adds the shares to the other rewards."""
-    return beta * scaled
+    return np.where(tied, at_tie, (values - low) / np.where(tied, 1.0, spread))
 
 
 # Hashed and compared by its settings alone, like every term; not frozen, because it remembers.
@@ -112,7 +74,7 @@ class _MemoryTerm:
     def __call__(self, rollouts: Rollouts) -> np.ndarray:
         """Read, write and scale one batch: ``[n]`` float64, beta included."""
         batch = embed(rollouts, self.settings, self.encoder or text_encoder(self.settings.encoder))
-        stored = batch.said & self._stores(batch.outcome)  # eq. 2
+        stored = batch.said & self._stores(batch.outcome)
         if self.memory is None:
             self.memory = self._new_memory(batch.queries.shape[1])
         rows = np.arange(len(rollouts))
@@ -126,7 +88,7 @@ class _MemoryTerm:
         compared = sorted(batch.raw)
         raw = np.array([batch.raw[row] for row in compared])
         batch.rewards[compared] = self._scale_in_window(raw, batch.step)  # eq. 6
-        return weighted(batch.rewards, getattr(self.settings, f"beta_{self.name}"))  # eq. 7
+        return getattr(self.settings, f"beta_{self.name}") * batch.rewards  # eq. 7
 
     def _new_memory(self, dim: int) -> EpisodicMemory:
         return EpisodicMemory(dim, self.settings.max_queries, self.settings.max_responses)
@@ -146,7 +108,8 @@ class _MemoryTerm:
         held = self.memory.inserted  # a search holds until the next question comes in
         if new := [key for key in asking if (key, held) not in batch.nearest]:
             first = [asking[key][0] for key in new]
-            found = read(self.memory, batch.queries[first], self.settings)  # eq. 3
+            asked, metric = batch.queries[first], self.settings.query_metric
+            found = self.memory.nearest(asked, self.settings.k, metric)  # eq. 3
             batch.nearest.update(zip([(key, held) for key in new], found, strict=True))
         for key, mine in asking.items():
             found = self._compare(batch.nearest[key, held], batch.responses[mine])  # eq. 4 or 5
@@ -158,14 +121,13 @@ class _MemoryTerm:
         values = np.concatenate([self.window_values, raw])
         steps = np.concatenate([self.window_steps, np.full(len(raw), step)])
         scaled = self._scale(values, partial(
-            windowed_minmax, steps=steps, window=s.window, unit=s.window_unit, epsilon=s.epsilon,
-            start=start,
+            windowed_minmax, steps=steps, window=s.window, unit=s.window_unit, epsilon=s.epsilon
         ))  # fmt: skip
         keep = steps > step - s.window
         if s.window_unit == "samples":
             keep = slice(max(0, len(values) - s.window), None)
         self.window_values, self.window_steps = values[keep], steps[keep]
-        return scaled
+        return scaled[start:]
 
     def state_dict(self) -> dict[str, Any]:
         """Memory and window as tensors and plain values; the encoder is not part of it."""
@@ -195,7 +157,7 @@ class Exploit(_MemoryTerm):
     name: ClassVar[str] = "exploit"
 
     def _stores(self, outcome: np.ndarray) -> np.ndarray:
-        return succeeded(outcome, self.settings.tau_success)
+        return outcome > self.settings.tau_success  # eq. 2
 
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
         return exploit_distance(responses, self.memory.centroid(rows))
@@ -216,7 +178,7 @@ class Explore(_MemoryTerm):
     name: ClassVar[str] = "explore"
 
     def _stores(self, outcome: np.ndarray) -> np.ndarray:
-        return failed(outcome, self.settings.tau_failure)
+        return outcome <= self.settings.tau_failure  # eq. 2
 
     def _read(self, batch: Batch, rows: np.ndarray) -> None:
         s = self.settings
@@ -228,7 +190,7 @@ class Explore(_MemoryTerm):
         super()._read(batch, rows)
 
     def _compare(self, rows: torch.Tensor, responses: torch.Tensor) -> torch.Tensor:
-        return explore_novelty(self.memory.max_cosine(rows, responses))
+        return 1 - self.memory.max_cosine(rows, responses)
 
     def _scale(self, values: np.ndarray, minmax: Callable[..., np.ndarray]) -> np.ndarray:
         return minmax(values, at_tie=0.0)

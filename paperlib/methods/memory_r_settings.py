@@ -7,28 +7,15 @@ what these choices make of a batch of rollouts.
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from paperlib.errors import UserError, check_choice
 from paperlib.methods import released
-from paperlib.methods.embeddings import blank
-from paperlib.methods.episodic_memory import METRICS
-from paperlib.methods.rollouts import Rollouts
+from paperlib.methods.rollouts import Rollouts, check_settings
 from paperlib.tasks.grading import grade_all
-
-_CHOICES = {
-    "order": ("read-then-write", "write-then-read"),
-    "stored_text": ("response", "reasoning"),
-    "query_key": ("text", "embedding"),
-    "query_metric": METRICS,
-    "window_unit": ("steps", "samples"),
-    "exploit_flip": ("before", "after"),
-    "explore_warmup_unit": ("steps", "queries"),
-    "success_test": ("accuracy", "string"),
-}
 
 
 @dataclass(frozen=True)
@@ -38,35 +25,31 @@ class MemoryR:
     k: int = 1  # K, Sec. 4.1; on AI-MO 1, 10, 20 or 30, Table 2
     max_queries: int = 7473  # N = |D|: pass the number of training questions
     max_responses: int = 100  # L
-    # "read-then-write": the whole batch is compared, then stored (ours). "write-then-read":
-    # rollout by rollout, each stored before it is compared, so that it meets itself
-    order: str = "read-then-write"
-    stored_text: str = "response"  # or "reasoning": the text between the tags only
-    query_key: str = "text"  # same question = same text (ours); "embedding": bitwise equal vector
-    query_metric: str = "cosine"  # or "l2"
+    # the whole batch is compared, then stored (ours); or rollout by rollout, each stored before it
+    # is compared, so that it meets itself
+    order: Literal["read-then-write", "write-then-read"] = "read-then-write"
+    stored_text: Literal["response", "reasoning"] = "response"  # "reasoning": between the tags only
+    # same question = same text (ours), or bitwise equal vector
+    query_key: Literal["text", "embedding"] = "text"
+    query_metric: Literal["cosine", "l2"] = "cosine"
     tau_success: float = 0.5  # eq. 2
     tau_failure: float = 0.5
-    success_test: str = "accuracy"  # R of eq. 2; "string": answer text equal to the gold
+    success_test: Literal["accuracy", "string"] = "accuracy"  # R of eq. 2; "string": strict grading
     window: int = 100  # w, in window_unit, the current one included
-    window_unit: str = "steps"  # not stated; ours. Or "samples"
+    window_unit: Literal["steps", "samples"] = "steps"  # not stated; ours
     epsilon: float | None = 1e-8  # not stated; ours. None: no epsilon, see Exploit and Explore
-    exploit_flip: str = "before"  # min-max of -distance; "after": 1 - min-max of distance
+    # min-max of -distance, or 1 - min-max of distance
+    exploit_flip: Literal["before", "after"] = "before"
     explore_empty: float = 0.0  # reward while M^f holds nothing (ours)
     explore_warmup: int = 50  # in explore_warmup_unit: "e.g. 50 training steps"
-    explore_warmup_unit: str = "steps"  # or "queries": distinct questions held by M^f
+    explore_warmup_unit: Literal["steps", "queries"] = "steps"  # "queries": questions held by M^f
     beta_exploit: float = 1.0  # eq. 7
     beta_explore: float = 1.0
     file_under_first_prompt: bool = False  # released bug: all is filed under the first question
     encoder: str = "sentence-transformers/all-MiniLM-L6-v2"
 
     def __post_init__(self) -> None:
-        for name, valid in _CHOICES.items():
-            check_choice(name, getattr(self, name), valid)
-        for name in ("k", "max_queries", "max_responses", "window"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if self.explore_warmup < 0:
-            raise UserError(f"explore_warmup is {self.explore_warmup}; it must be 0 (off) or more")
+        check_settings(self, k=1, max_queries=1, max_responses=1, window=1, explore_warmup=0)
         if self.epsilon is not None and self.epsilon <= 0:
             raise UserError(f"epsilon is {self.epsilon}; it must be above 0, or None for none")
 
@@ -98,7 +81,7 @@ class Batch:
     queries: torch.Tensor  # [n, d] Enc(question)
     responses: torch.Tensor  # [n, d] Enc(response)
     outcome: np.ndarray  # [n] R of eq. 2
-    said: np.ndarray  # [n] bool: neither text is blank
+    said: np.ndarray  # [n] bool: neither text is blank; a blank one is ignored (ours)
     rewards: np.ndarray  # [n] what an empty memory pays, at first
     raw: dict[int, float] = field(default_factory=dict)  # row -> eq. 4 or 5, if it was compared
     nearest: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)  # eq. 3
@@ -125,5 +108,5 @@ def embed(rollouts: Rollouts, settings: MemoryR, encoder: Any) -> Batch:
     keys = questions
     if settings.query_key == "embedding":
         keys = [hashlib.sha256(vector.numpy().tobytes()).hexdigest() for vector in queries]
-    said = np.array([not (blank(q) or blank(t)) for q, t in zip(questions, texts, strict=True)])
+    said = np.array([bool(q.strip() and t.strip()) for q, t in zip(questions, texts, strict=True)])
     return Batch(rollouts.step, keys, queries, responses, outcome, said, np.zeros(n))

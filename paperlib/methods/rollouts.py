@@ -2,12 +2,12 @@
 
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol, get_args, get_origin
 
 import numpy as np
 
-from paperlib.errors import UserError
+from paperlib.errors import UserError, check_choice
 
 
 @dataclass
@@ -37,6 +37,16 @@ def rows_by_key(keys: Sequence[str]) -> dict[str, np.ndarray]:
     for row, key in enumerate(keys):
         rows.setdefault(key, []).append(row)
     return {key: np.array(members) for key, members in rows.items()}
+
+
+def check_settings(settings: Any, **least: float) -> None:
+    """Refuse what a field's Literal does not list, and numbers below ``least``; None is free."""
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if get_origin(item.type) is Literal:
+            check_choice(item.name, value, get_args(item.type))
+        elif item.name in least and value is not None and not value >= least[item.name]:
+            raise UserError(f"{item.name} is {value}; it must be at least {least[item.name]}")
 
 
 class RewardTerm(Protocol):

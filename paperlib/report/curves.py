@@ -4,15 +4,13 @@ Figures are pure functions of a frame of curves: one row a step, with columns ``
 ``step`` and the metrics of paperlib/rl/logs.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from paperlib.evaluation.collapse import ENTROPY, KL, LONG, REWARD_MODE, SHORT
 from paperlib.experiments.store import Run
-from paperlib.report.style import color, legend_below, mean_band, panels
+from paperlib.report.style import legend_below, mean_band, panels
 from paperlib.report.verdict import Difference, difference
 
 LABELS = {
@@ -27,8 +25,6 @@ LABELS = {
     "kl": "KL to base (nats)",
 }
 SMOOTH = 8  # steps of the trailing mean
-SHOWN_IN = {REWARD_MODE: "reward/correctness", SHORT: "length", LONG: "length",
-            ENTROPY: "entropy", KL: "kl"}  # fmt: skip
 
 
 def curves(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
@@ -45,46 +41,35 @@ def curves(runs: Mapping[str, Sequence[Run]]) -> pd.DataFrame:
 
 def curve_grid(
     rows: Mapping[str, tuple[pd.DataFrame, Sequence[str]]], *, window: int = SMOOTH,
-    marks: Mapping[str, pd.DataFrame] | None = None, width: float = 3.3, height: float = 2.7,
+    width: float = 3.3, height: float = 2.7, draw: Callable[..., None] | None = None,
 ) -> Figure:
     """Rows of panels, one panel a metric: trailing means over ``window`` steps.
 
     Args:
         rows: title of the row -> its curves and its metrics, keys of LABELS. Of several seeds the
             mean and a band of +- one standard deviation are drawn.
-        marks: title of the row -> the collapses (``method``, ``seed``, ``kind``, ``step``). With
-            these, every seed is a line, and a triangle stands where a collapse starts.
+        draw: draws ``(axes, smoothed curves [steps, seeds], method, metric, title)`` instead.
     """
     most = max(len(metrics) for _, metrics in rows.values())
     figure, axes = panels(len(rows), most, width=width, height=height)
     figure.get_layout_engine().set(w_pad=0.09, h_pad=0.06)
     for line, (title, (data, metrics)) in enumerate(rows.items()):
-        seeds = data["seed"].nunique()
-        if marks is None and seeds > 1:
-            title = f"{title}{', ' if title else ''}mean ± std of {seeds} seeds"
         for one, metric in zip(axes[line], metrics, strict=False):
             for method in data["method"].unique():
                 wide = _wide(data, method, metric).rolling(window, min_periods=1).mean()
-                if marks is not None:
-                    _marked(one, wide, method, metric, marks[title])
+                if draw:
+                    draw(one, wide, method, metric, title)
                 elif not wide.empty:
                     mean_band(one, wide.index, wide.T, method)
             one.set(ylabel=LABELS[metric], xlabel="training step" if line + 1 == len(rows) else "")
+        seeds = data["seed"].nunique()
+        if not draw and seeds > 1:
+            title = f"{title}{', ' if title else ''}mean ± std of {seeds} seeds"
         axes[line, 0].set_title(title, loc="left", fontsize="medium")
         for one in axes[line, len(metrics) :]:
             one.set_axis_off()
     legend_below(figure, axes[0, 0])
     return figure
-
-
-def _marked(axes: Axes, wide: pd.DataFrame, method: str, metric: str, marks: pd.DataFrame) -> None:
-    """A line a seed, with its collapses that show in this metric."""
-    for seed in wide:
-        label = method if seed == wide.columns[0] else "_"
-        mean_band(axes, wide.index, [wide[seed]], method, label=label, linewidth=1)
-        here = marks[(marks["method"] == method) & (marks["seed"] == seed)]
-        for step in here["step"][here["kind"].map(SHOWN_IN) == metric]:
-            axes.plot(step, wide[seed][step], "v", color=color(method), markersize=7, label="_")
 
 
 def _wide(data: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
@@ -122,11 +107,11 @@ def rise(
     return difference(what, last, first, unit=unit, decimals=decimals)
 
 
-def told(*found: Difference | None, first: str = "") -> str:
-    """The differences as one line after ``first``; "missing" for one that no seed has."""
-    return first + "; ".join("missing" if one is None else str(one) for one in found)
+def told(*found: Difference | None) -> str:
+    """The differences as one line; "missing" for one that no seed has."""
+    return "; ".join("missing" if one is None else str(one) for one in found)
 
 
 def gains(*found: Difference | None) -> str:
     """What :func:`rise` found, as one line."""
-    return told(*found, first="from the first to the last third, ")
+    return f"from the first to the last third, {told(*found)}"

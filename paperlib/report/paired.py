@@ -1,6 +1,7 @@
 """Runs against each other: what each is worth, differences paired by seed, counts of collapses."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -96,14 +97,12 @@ def compare(
     (95 % t-interval, NaN for one seed), ``seeds``, ``p`` of the paired t-test (NaN for one seed,
     and for seeds that all differ by the same) and ``holm``, corrected over all rows."""
     rows = []
-    for metric in metrics:
-        for method, rival in pairs:
-            values = _both(frame, method, rival, metric)
-            if found := difference("", *values):
-                alike = np.ptp(values[0] - values[1]) < 1e-9
-                p = np.nan if alike else stats.ttest_rel(*values).pvalue
-                rows.append((method, rival, metric, found.mean, found.low, found.high,
-                             found.seeds, p))
+    for metric, (method, rival) in product(metrics, pairs):
+        values = _both(frame, method, rival, metric)
+        if found := difference("", *values):
+            alike = np.ptp(values[0] - values[1]) < 1e-9
+            p = np.nan if alike else stats.ttest_rel(*values).pvalue
+            rows.append((method, rival, metric, found.mean, found.low, found.high, found.seeds, p))
     columns = ["method", "rival", "metric", "mean", "low", "high", "seeds", "p"]
     data = pd.DataFrame(rows, columns=columns).astype({"low": float, "high": float, "p": float})
     return data.assign(holm=holm(data["p"]))

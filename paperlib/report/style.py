@@ -1,16 +1,21 @@
-"""One look for all figures: one colour per method everywhere, bands over seeds, plain axes.
+"""Figures: one colour per method everywhere, bands over seeds, plain axes; and their files.
 
 The palette is Paul Tol's "muted" scheme, made to be told apart with any colour vision; methods
-that share a panel also differ in their dashes.
+that share a panel also differ in their dashes. The same figure gives the same bytes, without dates
+and versions, so git shows a changed figure only where the result changed.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from paperlib.files import written_together
 
 INK, GREY = "#333333", "#8C8C8C"
 COLORS = {
@@ -26,6 +31,12 @@ DASHES: dict[str, Any] = {
 }
 # For things that are no methods: error categories, clusters, layers. Okabe and Ito's palette.
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
+
+DPI = 150  # of the PNG
+_NO_METADATA = {
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 
 
 def color(method: str) -> str:
@@ -74,3 +85,20 @@ def legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:
     figure.legend(
         *axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False
     )
+
+
+def save_figure(
+    figure: Figure, folder: Path, stem: str, data: pd.DataFrame | None = None
+) -> list[Path]:
+    """Write ``<stem>.png``, ``<stem>.pdf`` and, given ``data`` (what was plotted, six significant
+    digits), ``<stem>.csv`` into ``folder``, all or none of them; the paths in this order."""
+    suffixes = [*_NO_METADATA] + ([] if data is None else [".csv"])
+    finals = [Path(folder) / f"{stem}{suffix}" for suffix in suffixes]
+    with written_together(finals) as temporary:
+        for path, suffix in zip(temporary, suffixes, strict=True):
+            if suffix == ".csv":
+                data.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
+            else:
+                with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
+                    figure.savefig(path, dpi=DPI, metadata=_NO_METADATA[suffix])
+    return finals

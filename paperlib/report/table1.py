@@ -1,5 +1,6 @@
 """Tables of scores from the run store, both Table 1s, and what happened in their runs."""
 
+import filecmp
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -10,7 +11,7 @@ from paperlib.experiments.rows import Runs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run
 from paperlib.files import read_json
-from paperlib.report.marking import bold_max, cohen_marks
+from paperlib.report.cells import bold_max, cohen_marks
 from paperlib.report.scores import (
     CHECKPOINT_NOTE,
     CHECKPOINTS,
@@ -31,8 +32,6 @@ RIVALS = {"Memory-R": ("R1",), "Memory-R+": ("R1", "Memory-R"), "MEDS": ("DAPO",
 COUNTS = ("steps", "epochs", "updates", "groups dropped")
 SHARES = {"clip low": "clip_low", "clip high": "clip_high", "truncated": "truncated",
           "no spread": "groups_without_spread"}  # fmt: skip
-
-
 Head = tuple[int | str, str, int]  # of a column of scores: level, checkpoint, k of pass@k
 
 
@@ -136,19 +135,14 @@ def provenance(runs: Sequence[Run]) -> tuple[str, ...]:
         for r in records
     }
     hashes = sorted({run.config.hash for run in complete})
-    return (
+    lines = [
         f"Commit: {', '.join(commits) or 'unknown'}{dirty}",
         f"Machine: {'; '.join(sorted(machines))}",
         f"{len(hashes)} runs, config hashes: {', '.join(hashes)}",
-        *_engine_lines(complete),
-    )
-
-
-def _engine_lines(runs: Sequence[Run]) -> tuple[str, ...]:
-    of_trl = [run for run in runs if run.config.engine == "trl"]
-    drawn_once = sorted({r.config.method for r in of_trl if r.config.dynamic_sampling})
-    lines = [f"Engine: TRL in {len(of_trl)} of {len(runs)} runs."] if of_trl else []
-    if drawn_once:
+    ]
+    if of_trl := [run.config for run in complete if run.config.engine == "trl"]:
+        lines.append(f"Engine: TRL in {len(of_trl)} of {len(complete)} runs.")
+    if drawn_once := sorted({config.method for config in of_trl if config.dynamic_sampling}):
         lines.append(
             f"Approximation: in {', '.join(drawn_once)} dynamic sampling is one draw of "
             f"{OVERSAMPLING} times the groups; where fewer have spread than a step needs, the step "
@@ -167,46 +161,46 @@ def intrinsic_lines(runs: Runs) -> list[str]:
     lines = []
     for method, rivals in RIVALS.items():
         done = [run for run in runs.get(method, []) if run.status() == "complete"]
-        terms = [term.name for term in done[0].config.terms] if done else []
-        for term in (term for term in terms if term in INTRINSIC):
+        if not done:
+            continue
+        for term in (t.name for t in done[0].config.terms if t.name in INTRINSIC):
             acted = min((run.metrics()[f"reward_nonzero/{term}"] > 0).mean() for run in done)
             lines.append(
                 f"{method}: {term} is not 0 for some rollouts in at least {100 * acted:.0f} % of "
                 "the steps of every seed."
             )
-        if done:
-            differ = [
-                _final_weights(run) != _final_weights(other)
-                for rival in rivals
-                for run, other in zip(runs[method], runs[rival], strict=True)
-                if run.status() == other.status() == "complete"
-            ]
-            lines.append(
-                f"{method}: final weights differ from {' and '.join(rivals)} in {sum(differ)} of "
-                f"{len(differ)} pairs of equal seed."
-            )
+        pairs = [pair for rival in rivals for pair in zip(runs[method], runs[rival], strict=True)]
+        ends = [
+            [run.checkpoints()[-1][1] / "model.safetensors" for run in pair]
+            for pair in pairs
+            if {run.status() for run in pair} == {"complete"}
+        ]
+        differ = sum(not filecmp.cmp(*pair, shallow=False) for pair in ends)
+        lines.append(
+            f"{method}: final weights differ from {' and '.join(rivals)} in {differ} of "
+            f"{len(ends)} pairs of equal seed."
+        )
     return lines
-
-
-def _final_weights(run: Run) -> bytes:
-    return (run.checkpoints()[-1][1] / "model.safetensors").read_bytes()
 
 
 def run_summary(runs: Runs, name: str = "Table 1") -> Table:
     """What happened in training, per method: did clipping, resampling and every term act?"""
     trained = {m: [r for r in rs if r.config.max_steps] for m, rs in runs.items() if m != "Base"}
     found = {
-        method: [_what_happened(run.metrics()) for run in of_method if run.status() == "complete"]
+        method: pd.DataFrame(
+            [_what_happened(run.metrics()) for run in of_method if run.status() == "complete"],
+            dtype=float,
+        )
         for method, of_method in trained.items()
     }
-    terms = {head for of_method in found.values() for one in of_method for head in one}
+    terms = {head for of_method in found.values() for head in of_method}
     heads = [*COUNTS, *SHARES, *sorted(terms - {*COUNTS, *SHARES})]
 
     def cell(method: str, head: str) -> Cell | None:
-        values = [one.get(head) for one in found[method]]
-        if values and not any(head in one for one in found[method]):
+        done, promised = found[method], len(trained[method])
+        if len(done) and head not in done:
             return None  # not a term of this method
-        return Cell.from_seeds([*values, *[None] * (len(trained[method]) - len(values))])
+        return Cell.from_seeds([*done.get(head, ()), *[None] * (promised - len(done))])
 
     return Table(
         title=f"What happened in the runs of {name}",
@@ -225,12 +219,10 @@ def run_summary(runs: Runs, name: str = "Table 1") -> Table:
 
 def _what_happened(metrics: pd.DataFrame) -> dict[str, float]:
     """Of one run, by heading; shares are means over steps in percent."""
-    counts = (
-        metrics["step"].iloc[-1], metrics["epoch"].iloc[-1], metrics["updates"].sum(),
-        100 * metrics["groups_dropped"].sum() / metrics["groups_drawn"].sum(),
-    )  # fmt: skip
-    terms = {c: f"{c.split('/')[1]} ≠ 0" for c in metrics if c.startswith("reward_nonzero/")}
-    shares = {name: head for head, name in SHARES.items() if name in metrics} | terms
-    means = {head: 100 * metrics[name].mean() for name, head in shares.items()}
-    found = dict(zip(COUNTS, counts, strict=True)) | means
-    return {head: float(value) for head, value in found.items()}
+    terms = {f"{c.split('/')[1]} ≠ 0": c for c in metrics if c.startswith("reward_nonzero/")}
+    named = {head: name for head, name in (SHARES | terms).items() if name in metrics}
+    dropped = 100 * metrics["groups_dropped"].sum() / metrics["groups_drawn"].sum()
+    last = metrics.iloc[-1]
+    counts = last["step"], last["epoch"], metrics["updates"].sum(), dropped
+    shares = {head: 100 * metrics[name].mean() for head, name in named.items()}
+    return dict(zip(COUNTS, counts, strict=True)) | shares

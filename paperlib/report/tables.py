@@ -1,9 +1,8 @@
 """Tables of cells over seeds, and how they are written: Markdown, LaTeX and tidy CSV."""
 
-import math
-import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from html import escape
 from itertools import groupby
 from pathlib import Path
 
@@ -12,77 +11,12 @@ import pandas as pd
 from paperlib.errors import UserError
 from paperlib.files import write_texts
 from paperlib.markdown import escape_markdown
-from paperlib.report.marking import Rule
-from paperlib.report.texts import escape_latex, pipes
+from paperlib.report.cells import Cell, Printed, Rule
 
-MISSING = "missing"
 IMPOSSIBLE = "not applicable"  # such as Base at its "best" checkpoint
 TIDY = ["row_group", "row", "column_group", "column", "status", "mean", "std", "n", "expected",
         "values", "mark"]  # fmt: skip
 WIDE = 80  # characters of numbers in one row of Markdown, from which on a page breaks them
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One measured cell: a value per seed in the unit of its column, None if nothing was measured.
-
-    ``expected`` is the number of seeds that the table promises.
-    """
-
-    values: tuple[float, ...] | None
-    expected: int | None = None
-
-    def __post_init__(self) -> None:
-        bad = [v for v in self.values or () if not math.isfinite(v)]
-        if bad:
-            raise UserError(f"a table cell holds {bad[0]}; values are finite, or None if missing")
-
-    @classmethod
-    def from_seeds(cls, values: Iterable[float | None]) -> "Cell":
-        """From one entry per promised seed, None for a seed without a result."""
-        entries = list(values)
-        return cls(tuple(v for v in entries if v is not None) or None, expected=len(entries))
-
-    @property
-    def status(self) -> str:
-        return "measured" if self.values else MISSING
-
-    @property
-    def mean(self) -> float | None:
-        return statistics.fmean(self.values) if self.values else None
-
-    @property
-    def std(self) -> float | None:
-        """Standard deviation over seeds with ddof 1; None for fewer than two values."""
-        return statistics.stdev(self.values) if self.values and len(self.values) > 1 else None
-
-    def text(self, decimals: int) -> str:
-        """"33.7 ± 2.5", "33.7", "33.7 ± 2.5 (2 of 3)" or "missing"."""
-        if not self.values:
-            return MISSING
-        partial = self.expected is not None and len(self.values) < self.expected
-        seeds = f" ({len(self.values)} of {self.expected})" if partial else ""
-        return _number(self.mean, self.std, decimals) + seeds
-
-
-@dataclass(frozen=True)
-class Printed:
-    """A cell as a paper prints it: mean and perhaps std, without the values behind them."""
-
-    mean: float
-    std: float | None = None
-    read_off: bool = False  # read off a figure by others, less certain; shown with a dagger
-
-    @property
-    def status(self) -> str:
-        return "read off a figure" if self.read_off else "printed"
-
-    def text(self, decimals: int) -> str:
-        return _number(self.mean, self.std, decimals) + ("†" if self.read_off else "")
-
-
-def _number(mean: float, std: float | None, decimals: int) -> str:
-    return f"{mean:.{decimals}f}" + ("" if std is None else f" ± {std:.{decimals}f}")
 
 
 @dataclass(frozen=True)
@@ -246,3 +180,42 @@ def to_latex(table: Table, label: str) -> str:
     out += [f"\\par\\footnotesize {escape_latex(line)}" for line in table.notes]
     out += ["\\end{table}", *(f"% {' '.join(line.split())}" for line in table.footer)]
     return "\n".join(out) + "\n"
+
+
+# --- texts of others, such as what a model wrote, as they are and not as markup ------------------
+
+_LATEX = str.maketrans({
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "[": "{[}",  # after the end of a row it would open an option
+    "±": r"$\pm$", "†": r"$\dagger$", "–": "--", "×": r"$\times$", "≥": r"$\geq$", "≤": r"$\leq$",
+})  # fmt: skip
+
+
+def escape_latex(text: str) -> str:
+    """One line of LaTeX that shows exactly ``text``."""
+    return " ".join(text.split()).translate(_LATEX)
+
+
+def pipes(fields: Iterable[str]) -> str:
+    """A row of a Markdown table; the fields are Markdown."""
+    return "| " + " | ".join(fields) + " |"
+
+
+def pipe_table(frame: pd.DataFrame) -> str:
+    """A table of strings in Markdown; a text is one line."""
+    rows = [list(frame), ["---"] * frame.shape[1]]
+    rows += [map(escape_markdown, map(str, row)) for row in frame.itertuples(index=False)]
+    return "".join(pipes(row) + "\n" for row in rows)
+
+
+def html_table(frame: pd.DataFrame) -> str:
+    """A table of strings for a notebook; texts keep their lines."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in frame)
+    # in <pre>, where the notebook neither typesets mathematics nor folds white space
+    body = "".join(
+        "<tr>" + "".join(f"<td><pre>{escape(text)}</pre></td>" for text in row) + "</tr>\n"
+        for row in frame.itertuples(index=False)
+    )
+    return f"<table>\n<tr>{head}</tr>\n{body}</table>"
