@@ -1,14 +1,11 @@
 """The Messages API as far as the annotation uses it, on loopback, driven by a script."""
 
 import json
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-
-import pytest
 
 MODEL = "claude-haiku-4-5"
 
@@ -121,20 +118,3 @@ def running_stub() -> Iterator[Stub]:
     finally:
         stub.shutdown()
         stub.server_close()
-
-
-def guard_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail the test at once if anything but loopback is looked up."""
-    look_up = socket.getaddrinfo
-
-    def guarded(host: Any, *args: Any, **kwargs: Any) -> Any:
-        if host not in ("127.0.0.1", b"127.0.0.1"):
-            pytest.fail(f"the test reached for the network: {host}")  # no Exception: not swallowed
-        return look_up(host, *args, **kwargs)
-
-    monkeypatch.setattr(socket, "getaddrinfo", guarded)
-    for name in ("http_proxy", "https_proxy", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.upper(), raising=False)
-    for name in ("ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
