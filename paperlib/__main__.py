@@ -138,7 +138,7 @@ def export(options: argparse.Namespace) -> None:
 @command()
 def tasks(options: argparse.Namespace) -> None:
     """print the folder of lm-eval's task files, for its --include_path"""
-    from paperlib.evaluation.lm_tasks import TASKS
+    from paperlib.evaluation.settings import TASKS
 
     print(TASKS)
 

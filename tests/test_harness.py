@@ -14,8 +14,8 @@ from byte_tokenizer import EOS, byte_tokenizer
 from transformers import LlamaConfig
 
 from paperlib.errors import UserError
-from paperlib.evaluation.harness import TASKS, evaluate, summarise
-from paperlib.evaluation.settings import EvalSettings
+from paperlib.evaluation.harness import evaluate
+from paperlib.evaluation.settings import TASKS, EvalSettings
 from paperlib.tasks.data import Problem, load_problems
 
 SETTINGS = EvalSettings(
@@ -91,7 +91,7 @@ def answering(patch, texts_of):
         return SimpleNamespace(completion_ids=ids, truncated=torch.tensor([c for _, c in texts]))
 
     patch.setattr("paperlib.rl.policy.load_policy", lambda name, device: (model, tokenizer))
-    patch.setattr("paperlib.evaluation.adapter.sample_groups", sample)
+    patch.setattr("paperlib.evaluation.harness.sample_groups", sample)
     return calls
 
 
@@ -195,10 +195,6 @@ def test_joined_tasks_are_told_apart_by_level_and_graded_by_the_rule_asked_for(m
     assert {name: m["avg@2"] for name, m in result["metrics"].items()} == {
         "tiny_test": 0.5, "tiny_smoke": 1.0,
     }
-    columns = summarise(result, [1])["pass@1"]
-    assert {name: row["value"] for name, row in columns.items()} == {
-        "all": 0.75, "tiny_test": 0.5, "tiny_smoke": 1.0,
-    }
     default = evaluate("tiny", replace(settings, grading="math"), progress=False)
     assert {(p["correct"], p["no_answer"]) for p in default["problems"]} == {(0, 2)}
 
@@ -232,38 +228,3 @@ def test_mistakes_are_named_before_anything_is_loaded(monkeypatch, checkpoint, t
     monkeypatch.setattr("paperlib.rl.policy.load_policy", None)
     with pytest.raises(UserError, match=named):
         evaluate(checkpoint, replace(SETTINGS, task=task))
-
-
-# --- summary -------------------------------------------------------------------------------------
-
-
-def stored_result(*problems):
-    rows = [
-        {"id": str(i), "level": level, "n": len(grades), "correct": sum(grades), "grades": grades,
-         "truncated": truncated, "mean_length": length}
-        for i, (level, grades, truncated, length) in enumerate(problems)
-    ]
-    return {"settings": SETTINGS.to_dict(), "problems": rows}
-
-
-def test_summary_by_hand():
-    result = stored_result(
-        (1, [1, 1, 1, 1], 0, 10.0), (1, [0, 1, 0, 0], 1, 20.0), (2, [0, 0, 0, 0], 3, 30.0)
-    )
-    summary = summarise(result, [1, 2, 4])
-    assert summary["truncated"] == pytest.approx(4 / 12)
-    assert summary["mean_length"] == pytest.approx(20.0)
-    assert summary["first"] == pytest.approx(1 / 3)
-    values = {k: {name: row["value"] for name, row in summary[f"pass@{k}"].items()}
-              for k in (1, 2, 4)}
-    assert values[1] == pytest.approx({"all": 1.25 / 3, "1": 0.625, "2": 0.0})
-    assert values[2] == pytest.approx({"all": 1.5 / 3, "1": 0.75, "2": 0.0})
-    assert values[4] == pytest.approx({"all": 2 / 3, "1": 1.0, "2": 0.0})
-    everything = summary["pass@1"]["all"]
-    assert everything["problems"] == 3
-    assert 0 <= everything["low"] <= everything["value"] <= everything["high"] <= 1
-    # and without levels
-    result = stored_result((None, [0, 1, 0, 0], 0, 10.0))
-    assert summarise(result, [1])["pass@1"].keys() == {"all"}
-    with pytest.raises(UserError, match="pass@5 cannot be estimated from n = 4"):
-        summarise(result, [5])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from paperlib.errors import UserError
-from paperlib.evaluation import lm_tasks
+from paperlib.evaluation.settings import TASKS
 from paperlib.experiments import variants
 from paperlib.experiments.benchmarks import BENCHMARKS, task_data
 from paperlib.experiments.recipes import (
@@ -273,7 +273,7 @@ def test_evaluations_of_the_papers():
 def test_headings_belong_to_task_files_of_the_same_data():
     found = {
         path.stem: re.search(r"dataset: (\S+)", path.read_text())
-        for path in lm_tasks.TASKS.glob("paperlib_*.yaml") if not path.stem.endswith("_t1")
+        for path in TASKS.glob("paperlib_*.yaml") if not path.stem.endswith("_t1")
     }  # fmt: skip
     assert {name: match[1] for name, match in found.items() if match} == {
         name: data for name, (_, data) in BENCHMARKS.items()

@@ -1,12 +1,22 @@
 """EvalSettings: everything that decides what an evaluation measures."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
 from paperlib.files import short_hash
 from paperlib.tasks.grading import MODES
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
+
+TASKS = Path(__file__).parent / "tasks"  # lm-eval's task files
+
+
+def task_names() -> list[str]:
+    """The benchmarks. Their sampled variants are left out: they are for lm-eval's own command
+    line, while :class:`EvalSettings` says how ours sample."""
+    names = (path.stem for path in TASKS.glob("[!_]*.yaml"))
+    return sorted(name for name in names if not name.endswith("_t1"))
 
 
 @dataclass(frozen=True)
