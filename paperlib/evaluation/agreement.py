@@ -4,10 +4,7 @@ The paper's measure (MEDS, Sec. 4.5) is the share of pairs of wrong rollouts on 
 category" and "same cluster" coincide. Two mostly-different groupings coincide on most pairs by
 chance, so three figures stand beside it: the agreement that shuffled clusters would reach, Cohen's
 kappa on the pairs, and the adjusted Rand index, which is that kappa within one prompt (Warrens
-2008).
-
-Pairs are formed within a prompt, for clusters are: no two prompts share one. Label numbers carry
-no meaning, and renumbering changes nothing.
+2008). Pairs are formed within a prompt, for clusters are: no two prompts share one.
 """
 
 from collections.abc import Sequence

@@ -72,12 +72,6 @@ class Annotator:
     prices: tuple[float, float] | None = None  # as in PRICES, for another model
     batch_from: int = 50  # from this number of requests on, they are sent as batches
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.max_cost_usd < math.inf:
-            raise UserError(f"max_cost_usd is {self.max_cost_usd}; it must be 0 or more")
-        if not self.model.strip() or self.batch_from < 1:
-            raise UserError("model must be a name, batch_from at least 1")
-
     def estimate(self, task: Task, items: Iterable[Item]) -> Estimate:
         """What is neither on disk nor under way, and what it would cost; asks nothing."""
         requests = [self._request(task, item) for item in items]
@@ -120,7 +114,7 @@ class Annotator:
             api = Api(task, open_client(), cache)
             with cache.locked():  # two processes never pay for the same item
                 estimate = self.estimate(task, items)
-                if estimate.usd > self.max_cost_usd:
+                if not estimate.usd <= self.max_cost_usd:  # nor is NaN a limit
                     raise UserError(
                         f"this would cost up to {estimate.usd:.2f} US dollars ({estimate}), "
                         f"max_cost_usd is {self.max_cost_usd:.2f}; nothing was asked"

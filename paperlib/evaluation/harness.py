@@ -25,7 +25,7 @@ from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager
 from tqdm import tqdm
 
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import check_choice
 from paperlib.evaluation.lm_tasks import NO_ANSWER, RIGHT
 from paperlib.evaluation.settings import TASKS, EvalSettings, task_names
 from paperlib.rl import policy
@@ -94,13 +94,6 @@ def evaluate(
     """
     for task in settings.tasks:
         check_choice("evaluation task", task, task_names())
-    name = str(checkpoint)
-    is_path = "::" not in name and (name.startswith((".", "/")) or name.count("/") > 1)
-    if is_path and not (Path(name) / "config.json").is_file():
-        raise UserError(
-            f"checkpoint folder {name!r} does not exist or has no config.json; valid: a folder "
-            "with a saved model, 'tiny' or a hub id"
-        )
     started = time.perf_counter()
     with _unnoticed():
         tasks = _load_tasks(settings)  # first: the problems may be what is missing
