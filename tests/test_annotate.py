@@ -50,16 +50,9 @@ def killed_at_the_first_sleep(monkeypatch, annotator, n):
 
 
 @pytest.fixture
-def slept(monkeypatch):
-    """The seconds that were not slept."""
-    seconds = []
-    monkeypatch.setattr(time, "sleep", seconds.append)
-    return seconds
-
-
-@pytest.fixture
-def stub(monkeypatch, slept):
-    """Anything but loopback fails the test at once, by what no `except Exception` swallows."""
+def stub(monkeypatch):
+    """The server; ``slept`` are the seconds that were not slept. Anything but loopback fails the
+    test at once, by what no `except Exception` swallows."""
     look_up = socket.getaddrinfo
 
     def guarded(host, *args, **options):
@@ -74,6 +67,8 @@ def stub(monkeypatch, slept):
     with running_stub() as stub:
         monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
         monkeypatch.setenv("ANTHROPIC_BASE_URL", stub.url)
+        stub.slept = []
+        monkeypatch.setattr(time, "sleep", stub.slept.append)
         yield stub
 
 
@@ -120,22 +115,22 @@ def test_a_category_is_one_of_eleven_in_text_blocks_after_thinking(stub, make):
     (message(), "no JSON"), (message('{"score": 3}', stop="refusal"), "refusal"),
     (message('{"score": 3}', stop="max_tokens"), "max_tokens"),
 ])  # fmt: skip
-def test_an_answer_that_is_none_is_missing_and_not_asked_again(stub, make, slept, reply, reason):
+def test_an_answer_that_is_none_is_missing_and_not_asked_again(stub, make, reply, reason):
     stub.script = [reply]
     for _ in range(2):  # the second time from the cache: it was paid for
         (found,) = make().annotate(DIVERSITY, groups(1))
         assert found.value is None and reason in found.reason
-    assert len(stub.asked) == 1 and slept == []
+    assert len(stub.asked) == 1 and stub.slept == []
 
 
 # failures
 
 
-def test_overloaded_three_times_then_answered(stub, make, slept):
+def test_overloaded_three_times_then_answered(stub, make):
     limited = (429, api_error("rate_limit_error"), {"retry-after": "7.5"})
     stub.script = [BUSY, BUSY, limited, message('{"score": 2}')]
     assert values(make(), groups(1)) == [2]
-    assert 0 < slept[0] < slept[1] < slept[2] == 7.5
+    assert 0 < stub.slept[0] < stub.slept[1] < stub.slept[2] == 7.5
 
 
 @pytest.mark.parametrize(("broken", "tries"), [
@@ -143,13 +138,11 @@ def test_overloaded_three_times_then_answered(stub, make, slept):
     ((200, b'{"id": "msg_1"', {}), 1), ((200, api_error("overloaded_error"), {}), 1),
     ((200, [], {}), 1),
 ])  # fmt: skip
-def test_patience_is_bounded_and_a_failure_is_asked_again_next_time(
-    stub, make, slept, broken, tries
-):
+def test_patience_is_bounded_and_a_failure_is_asked_again_next_time(stub, make, broken, tries):
     stub.script = [broken]
     (found,) = make().annotate(DIVERSITY, groups(1))
     assert found.value is None and found.reason and "\n" not in found.reason
-    assert len(stub.asked) == tries and max(slept, default=0) <= 8
+    assert len(stub.asked) == tries and max(stub.slept, default=0) <= 8
     stub.script = [message('{"score": 5}')]
     assert values(make(), groups(1)) == [5]
 
@@ -310,22 +303,22 @@ def test_a_batch_in_any_order_with_lines_that_failed(stub, make):
     assert 1 <= len(custom_id) <= 64 and custom_id.isalnum()  # as the API wants it
 
 
-def test_an_interrupted_batch_is_waited_for_and_not_paid_again(stub, make, slept, monkeypatch):
+def test_an_interrupted_batch_is_waited_for_and_not_paid_again(stub, make, monkeypatch):
     stub.polls = 10**6
     killed_at_the_first_sleep(monkeypatch, make(batch_from=2), 3)
     assert "4 items, 3 known; 1 requests" in str(make().estimate(DIVERSITY, groups(4)))
     stub.polls = 3
     assert values(make(batch_from=2), groups(4)) == [3, 3, 3, 3]
-    assert slept == [POLL_SECONDS] * 3
+    assert stub.slept == [POLL_SECONDS] * 3
     assert len(stub.batches) == 1 and len(stub.asked) == 1
 
 
 @pytest.mark.parametrize("broken", ["hang up", BUSY, REFUSED, PAGE])
-def test_a_batch_that_was_perhaps_created_is_not_paid_for_twice_unasked(stub, make, slept, broken):
+def test_a_batch_that_was_perhaps_created_is_not_paid_for_twice_unasked(stub, make, broken):
     stub.batch_script = [broken]
     found = make(batch_from=2).annotate(DIVERSITY, groups(2))
     assert all(a.value is None and "calling again creates one" in a.reason for a in found)
-    assert slept == [] and len(stub.headers) == 1
+    assert stub.slept == [] and len(stub.headers) == 1
     assert values(make(batch_from=2), groups(2)) == [3] * 2
 
 

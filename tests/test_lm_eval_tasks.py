@@ -23,19 +23,14 @@ from paperlib.tasks.data import Problem, load_problems, problem_count
 from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
 from paperlib.tasks.tiny import MODEL_DIR
 
-BENCHMARKS = {
-    "paperlib_gsm8k": ("gsm8k-test", 1319), "paperlib_math500": ("math500", 500),
-    "paperlib_aime24": ("aime24", 30), "paperlib_amc23": ("amc23", 40),
-    "paperlib_minerva": ("minerva", 272), "paperlib_olympiadbench": ("olympiadbench", 675),
-    "paperlib_math_geometry": ("math-geometry", 479),
-    "paperlib_laptop_test": ("gsm8k-test:0-64", 64),
+SIZES = {
+    "paperlib_gsm8k": 1319, "paperlib_math500": 500, "paperlib_aime24": 30, "paperlib_amc23": 40,
+    "paperlib_minerva": 272, "paperlib_olympiadbench": 675, "paperlib_math_geometry": 479,
+    "paperlib_laptop_test": 64, "paperlib_gsm8k_validation": 256, "paperlib_meds_validation": 256,
+    "paperlib_numinamath_validation": 256, "paperlib_laptop_validation": 64,
+    "tiny_smoke": 8, "tiny_test": 160, "tiny_validation": 64,
 }  # fmt: skip
-VALIDATION = {
-    "paperlib_gsm8k_validation": ("gsm8k-train:0-256", 256),
-    "paperlib_numinamath_validation": ("numinamath-tir:2000-2256", 256),
-    "paperlib_meds_validation": ("dapo-math-17k+math-3to5:0-256", 256),
-    "paperlib_laptop_validation": ("gsm8k-train:96-160", 64),
-}
+SAMPLED = {"until": [], "do_sample": True, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
 PROBLEMS = [Problem("a", "1 + 1?", "2", 1), Problem("b", "2 + 3?", "5", 2)]
 
 
@@ -83,39 +78,31 @@ class Scripted(LM):
         return texts
 
 
-def test_every_benchmark_has_its_data_set_of_the_size_reported_and_its_sampled_variant(stand_in):
-    tiny = {f"tiny_{split}": (f"tiny-{split}", n)
-            for split, n in (("smoke", 8), ("test", 160), ("validation", 64))}  # fmt: skip
-    assert task_names() == sorted(BENCHMARKS | VALIDATION | tiny)
-    for name, (data, size) in (BENCHMARKS | VALIDATION | tiny).items():
-        variants = [name, f"{name}_t1"] if name in [*BENCHMARKS, "tiny_test"] else [name]
-        for variant in variants:
-            load(variant)
-            assert stand_in.pop() == data and problem_count(data) == size
+def test_every_benchmark_has_the_size_reported_and_its_sampled_variant(stand_in):
+    assert task_names() == sorted(SIZES)
+    names = {path.stem for path in TASKS.glob("[!_]*.yaml")}
+    once = [name for name in SIZES if name.endswith(("_validation", "_smoke"))]
+    assert names == {*SIZES, *(f"{name}_t1" for name in SIZES if name not in once)}
+    for name in names:
+        load(name)
+        assert problem_count(stand_in.pop()) == SIZES[name.removesuffix("_t1")]
 
 
 @pytest.mark.parametrize("path", sorted(TASKS.glob("[!_]*.yaml")), ids=lambda path: path.stem)
 def test_every_setting_that_a_backend_would_fill_in_is_explicit(stand_in, path):
-    config = load(path.stem)[path.stem].config
-    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0} if path.stem.endswith("_t1") else {}
+    task = load(path.stem)[path.stem]
+    sampling = {**SAMPLED, "temperature": 1.0} if path.stem.endswith("_t1") else {}
     long = any(name in path.stem for name in ("aime24", "amc23", "olympiadbench", "meds"))
-    assert config.generation_kwargs == {
+    assert task.config.generation_kwargs == {
         "until": [],  # a stop string could fire inside the reasoning
-        "do_sample": bool(sampling),
-        "temperature": 0.0,
         "repetition_penalty": 1.0,  # or the model's own
         "max_gen_toks": 80 if path.stem.startswith("tiny") else 3072 if long else 2048,
-        **sampling,
+        **({"do_sample": False, "temperature": 0.0} if not sampling else sampling),
     }
-    assert config.repeats == (16 if sampling else 1)
-    assert config.num_fewshot == 0
-
-
-def test_metrics_are_listed_under_the_names_that_the_scores_have(stand_in):
-    for name, verdicts in (("tiny_test", ["right"]), ("tiny_test_t1", ["right"] * 16)):
-        task = load(name)[name]
-        assert task.aggregation().keys() == process_results({}, [verdicts]).keys()
-        assert {k for k, up in task.higher_is_better().items() if not up} == {"no_answer"}
+    assert task.config.repeats == (16 if sampling else 1) and task.config.num_fewshot == 0
+    scores = process_results({}, [["right"] * task.config.repeats])
+    assert task.aggregation().keys() == scores.keys()  # the metrics listed are those there are
+    assert {k for k, up in task.higher_is_better().items() if not up} == {"no_answer"}
 
 
 def test_tasks_need_neither_lm_evals_math_tasks_nor_their_parsers(stand_in, monkeypatch):
@@ -196,9 +183,6 @@ def test_greedy_responses_come_from_a_cache_only_of_their_own_settings(stand_in,
     asked = lm.asked
     assert responses("paperlib_math500") == greedy and lm.asked == asked
     assert responses("paperlib_math500", max_gen_toks=99) != greedy and lm.asked == asked + 2
-
-
-SAMPLED = {"until": [], "do_sample": True, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
 
 
 @pytest.mark.parametrize("setting", [

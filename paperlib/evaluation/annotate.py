@@ -24,13 +24,8 @@ from typing import Any
 import anthropic
 
 from paperlib.errors import UserError
-from paperlib.evaluation.annotate_prompts import Annotation, Cache, Item, Task
+from paperlib.evaluation.annotate_prompts import PRICES, Annotation, Cache, Item, Task
 
-# US dollars per million tokens, (input, output), of direct requests; as of March 2026.
-PRICES = {
-    "claude-haiku-4-5": (1.0, 5.0), "claude-sonnet-4-6": (3.0, 15.0),
-    "claude-opus-4-6": (5.0, 25.0),
-}  # fmt: skip
 BATCH_DISCOUNT = 0.5
 BATCH_REQUESTS = 500  # of one batch
 POLL_SECONDS = 30.0  # between two looks at a batch
@@ -159,17 +154,17 @@ class Api:
 
     def _ask(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:
         """One by one."""
-        missing, failures = {}, 0
+        reason = f"not asked: {GIVE_UP} requests in a row failed"
+        missing, failures = dict.fromkeys(requests, reason), 0
         for key, request in requests.items():
-            if failures == GIVE_UP:
-                missing[key] = f"not asked: {GIVE_UP} requests in a row failed"
-                continue
             try:
                 reply = self._call("message", self.client.messages.create, **request)
                 self.cache.save(key, self._read(reply))
                 failures = 0
             except Failed as failed:
                 missing[key], failures = failed.args[0], failures + 1
+                if failures == GIVE_UP:
+                    break
         return missing
 
     def _send(self, requests: dict[str, dict[str, Any]]) -> dict[str, str]:

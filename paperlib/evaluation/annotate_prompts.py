@@ -22,6 +22,7 @@ Item = Mapping[str, str | Sequence[str]]  # one text or one group of texts for e
 _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 CATEGORIES: dict[str, str] = _WORDS["categories"]  # of errors: name -> meaning
 TINY_CATEGORIES: dict[str, str] = _WORDS["tiny_categories"]  # the tiny world's own -> ours
+PRICES: dict[str, list[float]] = _WORDS["prices"]  # of models: see the file
 
 
 @dataclass(frozen=True)
