@@ -104,7 +104,7 @@ def export(run, target, step) -> None:
 @command
 def tasks() -> None:
     """print the folder of lm-eval's task files, for its --include_path"""
-    from paperlib.evaluation.lm_tasks import TASKS
+    from paperlib.evaluation.settings import TASKS
 
     print(TASKS)
 

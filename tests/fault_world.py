@@ -32,8 +32,8 @@ GLOSSARY = set(re.findall(r"^\| `(\S+)` \|", _GLOSSARY, re.M))
 SETTINGS = eval_settings("meds", "smoke", "test")
 # imported before the fork: what a run, an evaluation and the terms load when they are first used
 PRELOAD = [
-    "fault_world", "paperlib.rl.train", "paperlib.evaluation.harness", "lm_eval.evaluator",
-    "paperlib.evaluation.adapter", "paperlib.evaluation.collapse", "sentence_transformers",
+    "fault_world", "paperlib.rl.train", "paperlib.evaluation.harness",
+    "paperlib.evaluation.collapse", "sentence_transformers",
     "transformers.models.llama.modeling_llama", "transformers.models.bert.modeling_bert",
     "hdbscan", "torch.utils.tensorboard",
 ]  # fmt: skip

@@ -5,8 +5,6 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import adjusted_rand_score, cohen_kappa_score
-from sklearn.metrics.cluster import pair_confusion_matrix
 
 from paperlib.errors import UserError
 from paperlib.evaluation.agreement import PAIRS, agreement, pair_counts
@@ -16,11 +14,6 @@ from paperlib.evaluation.agreement import PAIRS, agreement, pair_counts
 CATEGORIES = ["carry", "carry", "copy", "other", "carry", "carry", "copy"]
 CLUSTERS = [0, 0, 0, 1, 0, 1, 0]
 PROMPTS = ["p", "p", "p", "p", "q", "q", "r"]
-
-
-def random_labels(seed=0, n=200):
-    rng = np.random.default_rng(seed)
-    return rng.integers(0, 4, n).astype(str), rng.integers(-1, 5, n), rng.integers(0, 12, n)
 
 
 def test_pairs_by_hand():
@@ -41,21 +34,6 @@ def test_pooled_values_by_hand():
     assert found["ari"] == pytest.approx(1 / 3)
     # shuffled: p has one category pair and three cluster pairs of 6, so both 1/2, neither 5/2
     assert found["chance"] == pytest.approx((1 / 2 + 5 / 2) / 7)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_one_prompt_as_scikit_learn_has_it(seed):
-    categories, clusters, _ = random_labels(seed, 40)
-    clusters = np.abs(clusters)
-    counts = pair_counts(categories, clusters, ["p"] * 40)
-    both, category, cluster, neither = counts[PAIRS].iloc[0]
-    expected = pair_confusion_matrix(categories, clusters) // 2
-    assert [[neither, cluster], [category, both]] == expected.tolist()
-    assert counts["ari"].iloc[0] == pytest.approx(adjusted_rand_score(categories, clusters))
-    kappa = cohen_kappa_score(
-        [1, 1, 0, 0], [1, 0, 1, 0], sample_weight=[both, category, cluster, neither]
-    )
-    assert agreement(counts).loc["kappa", "value"] == pytest.approx(kappa)
 
 
 def test_noise_is_alone_or_together():

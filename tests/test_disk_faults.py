@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 
 from paperlib.errors import UserError
 from paperlib.evaluation import harness
-from paperlib.evaluation.annotate_api import Cache
-from paperlib.evaluation.annotate_prompts import ERROR_CATEGORY
+from paperlib.evaluation.annotate_prompts import ERROR_CATEGORY, Cache
 from paperlib.experiments.recipes import recipe
 from paperlib.experiments.store import Store
 from paperlib.files import disk_errors, read_json, read_jsonl, write_json_atomic

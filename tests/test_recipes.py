@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.evaluation import lm_tasks
+from paperlib.evaluation.settings import TASKS
 from paperlib.experiments import variants
 from paperlib.experiments.benchmarks import BENCHMARKS, task_data
 from paperlib.experiments.recipes import (

@@ -1,1 +1,1 @@
-"""What a checkpoint is worth: lm-eval tasks and adapter, pass@k, intervals."""
+"""What a checkpoint is worth: lm-eval tasks on our sampler, pass@k, intervals."""

@@ -4,16 +4,15 @@ The paper's measure (MEDS, Sec. 4.5) is the share of pairs of wrong rollouts on 
 category" and "same cluster" coincide. Two mostly-different groupings coincide on most pairs by
 chance, so three figures stand beside it: the agreement that shuffled clusters would reach, Cohen's
 kappa on the pairs, and the adjusted Rand index, which is that kappa within one prompt (Warrens
-2008).
-
-Pairs are formed within a prompt, for clusters are: no two prompts share one. Label numbers carry
-no meaning, and renumbering changes nothing.
+2008). Pairs are formed within a prompt, for clusters are: no two prompts share one.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
+from sklearn.metrics.cluster import pair_confusion_matrix
 
 from paperlib.errors import UserError, check_choice
 from paperlib.methods.clustering import NOISE
@@ -44,27 +43,24 @@ def pair_counts(
     if noise == "alone":
         lonely = np.flatnonzero(labels == NOISE)
         labels[lonely] = labels.max(initial=0) + 1 + np.arange(len(lonely))
-    frame = pd.DataFrame({
-        "prompt": np.asarray(prompts), "category": np.asarray(categories), "cluster": labels,
-    })  # fmt: skip
-
-    def pairs(*same: str) -> pd.Series:
-        sizes = frame.groupby(["prompt", *same], sort=False).size()
-        return (sizes * (sizes - 1) // 2).groupby(level="prompt", sort=False).sum()
-
-    total, category, cluster = pairs(), pairs("category"), pairs("cluster")
-    both = pairs("category", "cluster")
-    counts = pd.DataFrame({
-        "both": both, "category": category - both, "cluster": cluster - both,
-        "neither": total - category - cluster + both,
+    frame = pd.DataFrame({"category": np.asarray(categories), "cluster": labels})
+    rows = {}
+    for prompt, group in frame.groupby(np.asarray(prompts), sort=False):
+        if len(group) < 2:
+            continue
+        # scikit-learn counts each pair twice
+        table = pair_confusion_matrix(group["category"], group["cluster"]) // 2
+        (neither, cluster), (category, both) = table
+        total, alike, together = table.sum(), both + category, both + cluster
         # the cluster sizes stay, so each pair shares a cluster as often as any other
-        "expected": total - category - cluster + 2 * category * cluster / total,
-    })[total > 0]  # fmt: skip
-    telling = ((category > 0) & (category < total))[counts.index]
-    return counts.assign(ari=np.where(telling, _kappa(counts[PAIRS].to_numpy().T), np.nan))
+        expected = total - alike - together + 2 * alike * together / total
+        ari = _kappa([both, category, cluster, neither]) if 0 < alike < total else np.nan
+        rows[prompt] = both, category, cluster, neither, expected, ari
+    counts = pd.DataFrame.from_dict(rows, orient="index", columns=[*PAIRS, "expected", "ari"])
+    return counts.rename_axis("prompt").astype({"expected": float, "ari": float})
 
 
-def _kappa(pairs: np.ndarray) -> np.ndarray:
+def _kappa(pairs: ArrayLike) -> np.ndarray:
     """Cohen's kappa of "same category" and "same cluster" over pairs ``[4, ...]``; NaN where both
     say the same of every pair."""
     both, category, cluster, neither = np.asarray(pairs, dtype=float)

@@ -1,21 +1,28 @@
-"""The three questions that an LLM is asked about rollouts: their words, from annotate_prompts.toml,
-around the texts, and the form of the answers."""
+"""The questions that an LLM is asked about rollouts, in words from annotate_prompts.toml around the
+texts, the form of the answers, and the file that keeps them."""
 
 import hashlib
 import json
+import os
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
 from paperlib.errors import UserError
+from paperlib.files import read_json, read_jsonl, write_json_atomic
 
 Item = Mapping[str, str | Sequence[str]]  # one text or one group of texts for each part of a task
 
 _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 CATEGORIES: dict[str, str] = _WORDS["categories"]  # of errors: name -> meaning
 TINY_CATEGORIES: dict[str, str] = _WORDS["tiny_categories"]  # the tiny world's own -> ours
+PRICES: dict[str, list[float]] = _WORDS["prices"]  # of models: see the file
 
 
 @dataclass(frozen=True)
@@ -50,8 +57,7 @@ class Task:
         """The user message. Its tags carry a digest of the texts, which no text can foresee, so
         that none can close its own block."""
         if not isinstance(item, Mapping) or set(item) != set(self.parts):
-            have = sorted(item) if isinstance(item, Mapping) else type(item).__name__
-            raise UserError(f"an item of {self.name} has {have}; it must have {list(self.parts)}")
+            raise UserError(f"an item of {self.name} must have {list(self.parts)}: {item!r:.100}")
         groups = {part: self._texts(part, item[part]) for part in self.parts}
         tag = hashlib.sha256(json.dumps(groups).encode()).hexdigest()[:16]
         blocks = [f"The id of the tags: {tag}"]
@@ -61,10 +67,16 @@ class Task:
         return "\n\n".join(blocks)
 
     def _texts(self, part: str, given: str | Sequence[str]) -> list[str]:
-        texts = [given] if isinstance(given, str) or not hasattr(given, "__iter__") else [*given]
-        if not texts or not all(isinstance(text, str) for text in texts):
+        """As valid UTF-8, the middle left out of those longer than ``max_chars`` characters."""
+        texts = [given] if isinstance(given, str) else given
+        if not (isinstance(texts, Sequence) and texts and all(isinstance(t, str) for t in texts)):
             raise UserError(f"{part} of {self.name} must be a text or a non-empty group of texts")
-        return [_shorten(text, self.max_chars) for text in texts]
+        half, shown = self.max_chars // 2, []
+        for text in (text.encode("utf-8", "replace").decode() for text in texts):
+            left_out = len(text) - 2 * half
+            cut = f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
+            shown.append(cut if left_out > 0 else text)
+        return shown
 
     def parse(self, text: str) -> tuple[str | int, str]:
         """The value of an answer, which is :attr:`schema`'s JSON and nothing else, and the model's
@@ -80,16 +92,6 @@ class Task:
         return value, str(why)
 
 
-def _shorten(text: str, limit: int) -> str:
-    """``text`` as valid UTF-8, its middle left out if it is longer than ``limit`` characters."""
-    text = text.encode("utf-8", "replace").decode()
-    if len(text) <= limit:
-        return text
-    half = limit // 2
-    left_out = len(text) - 2 * half
-    return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
-
-
 _ERROR = _WORDS["error_category"]
 _ERROR["values"] = list(CATEGORIES)
 _ERROR["instructions"] += "".join(f"- {name}: {what}\n" for name, what in CATEGORIES.items())
@@ -97,3 +99,53 @@ ERROR_CATEGORY, WITHIN_STEP_DIVERSITY, ACROSS_STEP_NOVELTY = (
     Task(name=name, **_WORDS[name])
     for name in ("error_category", "within_step_diversity", "across_step_novelty")
 )
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """What is known of an item."""
+
+    value: str | int | None  # None: missing
+    reason: str = ""  # of a missing one
+    why: str = ""  # the model's own sentence
+
+
+class Cache:
+    """``<task>-v<version>-<model>.jsonl``, one answer a line (one that is deleted is asked again),
+    and the batches under way."""
+
+    def __init__(self, folder: Path | str, model: str, task: Task) -> None:
+        stem = re.sub(r"[^\w.-]", "_", f"{task.name}-v{task.version}-{model}")
+        self.path = Path(folder) / f"{stem}.jsonl"
+        self._batches = Path(folder) / f"{stem}.batches.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """For one process at a time. Half a line, left by a kill, is cut off."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.with_suffix(".lock")):
+            data = self.path.read_bytes() if self.path.exists() else b""
+            if not data.endswith(b"\n") and data:
+                os.truncate(self.path, data.rfind(b"\n") + 1)
+            yield
+
+    def read(self) -> dict[str, Annotation]:
+        """All answers there are, by key."""
+        return {
+            row["key"]: Annotation(row["value"], row.get("reason", ""), row.get("why", ""))
+            for row in read_jsonl(self.path)
+        }
+
+    def save(self, key: str, answer: Annotation) -> None:
+        """Append one answer, at once and to the disk."""
+        with open(self.path, "a", encoding="ascii", newline="\n") as file:
+            file.write(json.dumps({"key": key, **asdict(answer)}) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def batches(self) -> list[dict[str, Any]]:
+        """The batches under way: ``id`` and ``keys`` of each."""
+        return read_json(self._batches) if self._batches.exists() else []
+
+    def set_batches(self, batches: list[dict[str, Any]]) -> None:
+        write_json_atomic(self._batches, batches)

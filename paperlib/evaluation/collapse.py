@@ -1,17 +1,14 @@
 """Training collapse, read off a run's metrics: what happened, from which step on, does it last.
 
 The Memory-R+ paper (Sec. 4.3) describes reward-mode collapse and both length collapses in words,
-without thresholds; entropy collapse and KL blow-up are ours, and so are all numbers below.
-
-A kind occurs when its condition holds for PERSIST steps on end, and it is over when the condition
-fails as long. Conditions look at the trailing median of WINDOW steps, which shrugs off outliers
-and is up to half a window late. Nothing looks ahead: a warning during training (CollapseWatch) and
-the verdict afterwards (diagnose_run) are one computation.
+without thresholds; entropy collapse and KL blow-up are ours, and so are all numbers below. A kind
+occurs when its condition, on the trailing median of WINDOW steps, holds for PERSIST steps on end,
+and is over when it fails as long. Nothing looks ahead: a warning during training (CollapseWatch)
+and the verdict afterwards (diagnose_run) are one computation.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,7 +41,7 @@ KL_LARGE = 1.0  # nats a token; healthy runs here stay below 0.1
 
 EASY = (b.IntegerAnswer, b.XmlCount, b.SoftFormat, b.StrictFormat, b.ReasoningSteps)
 
-Metrics = pd.DataFrame | Iterable[Mapping[str, float]]
+Metrics = pd.DataFrame | Sequence[Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -69,20 +66,17 @@ def diagnose_run(metrics: Metrics) -> list[Collapse]:
     ``metrics``: ``run.metrics()`` or the rows of metrics.jsonl; keys in paperlib/rl/logs.py. Absent
     keys and NaN are steps that say nothing.
     """
-    frame = _frame(metrics)
-    if frame.empty:
-        return []
+    frame = pd.DataFrame(metrics)
     found = (find(frame) for find in (reward_mode, short_length, long_length, entropy, kl))
     return [collapse for collapse in found if collapse]
 
 
 def verdict(metrics: Metrics) -> str:
     """``collapsed``, ``recovered`` (every collapse is over), ``no collapse`` or ``too short``."""
-    frame = _frame(metrics)
-    found = diagnose_run(frame)
+    found = diagnose_run(metrics)
     if found:
         return "collapsed" if any(c.end is None for c in found) else "recovered"
-    return "no collapse" if len(frame) >= MIN_STEPS else "too short"
+    return "no collapse" if len(metrics) >= MIN_STEPS else "too short"
 
 
 class CollapseWatch:
@@ -94,7 +88,7 @@ class CollapseWatch:
     def __init__(self) -> None:
         self._known: set[str] = set()
 
-    def __call__(self, rows: Iterable[Mapping[str, float]]) -> list[str]:
+    def __call__(self, rows: Metrics) -> list[str]:
         new = [c for c in diagnose_run(rows) if c.kind not in self._known]
         self._known.update(c.kind for c in new)
         return [str(c) for c in new if c.end is None]
@@ -111,11 +105,9 @@ def reward_mode(frame: pd.DataFrame) -> Collapse | None:
     FLAT_STEPS cannot be told from a slow rise, and nothing is said about it.
     """
     names = ("accuracy_drawn", "accuracy", "reward/correctness")  # drawn: before DAPO drops groups
-    correct = next((frame[name] for name in names if name in frame), None)
-    if correct is None:
-        return None
-    start, now = _start(correct, REWARD_START), _median(correct)
-    means = correct.rolling(FLAT_STEPS, min_periods=FLAT_STEPS // 2).mean()
+    name = next((name for name in names if name in frame), names[0])
+    start, now = _followed(frame, name, REWARD_START)
+    means = _values(frame, name).rolling(FLAT_STEPS, min_periods=FLAT_STEPS // 2).mean()
     means.iloc[: REWARD_START + FLAT_STEPS - 1] = np.nan  # the start itself is not compared
     flat = (means <= start + CORRECT_RISE) & (start < CEILING)
     spells = [_spell(frame, now < FALLEN * start), _spell(frame, flat, hold=1, span=FLAT_STEPS)]
@@ -123,13 +115,12 @@ def reward_mode(frame: pd.DataFrame) -> Collapse | None:
         return None
     row, onset, end = min(spell for spell in spells if spell)
     form = "and no reward rises"
-    for name in (term.name for term in reversed(EASY) if f"reward/{term.name}" in frame):
-        rewards = frame[f"reward/{name}"]
-        before, after = _start(rewards, REWARD_START), _median(rewards).iloc[row]
-        if after > before + FORMAT_RISE:
-            form = f"while {name} rises from {before:.3f} to {after:.3f}"
-    detail = f"correctness {start:.2f} at the start, {now.iloc[row]:.2f} at step {{}}, {form}"
-    return Collapse(REWARD_MODE, onset, detail.format(int(frame["step"].iloc[row])), end)
+    for easy in reversed(EASY):
+        before, medians = _followed(frame, f"reward/{easy.name}", REWARD_START)
+        if medians.iloc[row] > before + FORMAT_RISE:
+            form = f"while {easy.name} rises from {before:.3f} to {medians.iloc[row]:.3f}"
+    detail = f"correctness {start:.2f} at the start, {now.iloc[row]:.2f} at step"
+    return Collapse(REWARD_MODE, onset, f"{detail} {frame['step'].iloc[row]:.0f}, {form}", end)
 
 
 def short_length(frame: pd.DataFrame) -> Collapse | None:
@@ -137,9 +128,10 @@ def short_length(frame: pd.DataFrame) -> Collapse | None:
 
     Ours: to SHORT_TOKENS or fewer and SHORT_HALF of its start or less; or to SHORT_SHARE of it.
     """
-    return _collapse(SHORT, frame, "length", "mean length {} tokens", lambda start, now: (
-        (now <= SHORT_TOKENS) & (now <= SHORT_HALF * start) | (now <= SHORT_SHARE * start)
-    ))  # fmt: skip
+    start, now = _followed(frame, "length")
+    few = (now <= SHORT_TOKENS) & (now <= SHORT_HALF * start)
+    return _collapse(SHORT, frame, "length", "mean length {} tokens",
+                     few | (now <= SHORT_SHARE * start))  # fmt: skip
 
 
 def long_length(frame: pd.DataFrame) -> Collapse | None:
@@ -148,16 +140,16 @@ def long_length(frame: pd.DataFrame) -> Collapse | None:
     Ours: LONG_TRUNCATED of the rollouts or more are cut at the maximum, LONG_START or fewer at the
     start.
     """
-    return _collapse(LONG, frame, "truncated", "share of cut rollouts {}", lambda start, now: (
-        (now >= LONG_TRUNCATED) & (start <= LONG_START)
-    ))  # fmt: skip
+    start, now = _followed(frame, "truncated")
+    cut = (now >= LONG_TRUNCATED) & (start <= LONG_START)
+    return _collapse(LONG, frame, "truncated", "share of cut rollouts {}", cut)
 
 
 def entropy(frame: pd.DataFrame) -> Collapse | None:
     """The policy hardly varies any more. Ours: entropy at ENTROPY_SHARE of its start or less."""
-    return _collapse(ENTROPY, frame, "entropy", "entropy {} nats", lambda start, now: (
-        (now <= ENTROPY_SHARE * start) & (start > 0)
-    ))  # fmt: skip
+    start, now = _followed(frame, "entropy")
+    low = (now <= ENTROPY_SHARE * start) & (start > 0)
+    return _collapse(ENTROPY, frame, "entropy", "entropy {} nats", low)
 
 
 def kl(frame: pd.DataFrame) -> Collapse | None:
@@ -165,40 +157,38 @@ def kl(frame: pd.DataFrame) -> Collapse | None:
     in most steps; a KL that is not finite counts at once and for good."""
     if "kl" not in frame:
         return None
-    trained = frame["length"].notna() if "length" in frame else True  # a step without a batch
+    trained = _values(frame, "length", 0.0).notna()  # a step without a batch has no KL
     broken = np.flatnonzero(~np.isfinite(frame["kl"]) & trained)
     if len(broken):
         return Collapse(KL, int(frame["step"].iloc[broken[0]]), "the KL is not finite")
-    return _collapse(
-        KL, frame, "kl", "KL {} nats a token", lambda _, now: now >= KL_LARGE
-    ) or _collapse(KL, frame, "kl_clamped", "{} log-ratios clamped", lambda _, now: now > 0)
+    (_, large), (_, clamped) = _followed(frame, "kl"), _followed(frame, "kl_clamped")
+    return _collapse(KL, frame, "kl", "KL {} nats a token", large >= KL_LARGE) or _collapse(
+        KL, frame, "kl_clamped", "{} log-ratios clamped", clamped > 0
+    )
 
 
-def _frame(metrics: Metrics) -> pd.DataFrame:
-    return metrics if isinstance(metrics, pd.DataFrame) else pd.DataFrame(list(metrics))
+def _values(frame: pd.DataFrame, name: str, absent: float = np.nan) -> pd.Series:
+    return frame.get(name, pd.Series(absent, frame.index, dtype=float))
 
 
-def _start(values: pd.Series, steps: int = START) -> float:
-    return float(values.dropna().iloc[:steps].mean())
-
-
-def _median(values: pd.Series) -> pd.Series:
-    return values.rolling(WINDOW, min_periods=1).median()
+def _followed(frame: pd.DataFrame, name: str, steps: int = START) -> tuple[float, pd.Series]:
+    """A metric at its start, and its trailing median by step, which shrugs off outliers and is up
+    to half a window late."""
+    values = _values(frame, name)
+    return values.dropna().iloc[:steps].mean(), values.rolling(WINDOW, min_periods=1).median()
 
 
 def _collapse(
-    kind: str, frame: pd.DataFrame, name: str, what: str, holds: Callable[[float, pd.Series], Any]
+    kind: str, frame: pd.DataFrame, name: str, what: str, condition: pd.Series
 ) -> Collapse | None:
-    """The collapse of a metric that ``holds(its start, its median by step)``."""
-    if name not in frame:
-        return None
-    start, now = _start(frame[name]), _median(frame[name])
-    spell = _spell(frame, holds(start, now))
+    """The collapse of a metric, of which ``what`` says where it started."""
+    spell = _spell(frame, condition)
     if spell is None:
         return None
     row, onset, end = spell
+    start, now = _followed(frame, name)
     said = f"{what.format(f'{start:.3g}')} at the start, {now.iloc[row]:.3g} at step"
-    return Collapse(kind, onset, f"{said} {int(frame['step'].iloc[row])}", end)
+    return Collapse(kind, onset, f"{said} {frame['step'].iloc[row]:.0f}", end)
 
 
 def _spell(
@@ -206,11 +196,10 @@ def _spell(
 ) -> tuple[int, int, int | None] | None:
     """When the condition first held for ``hold`` steps: ``(row at which that was certain, step of
     the onset, span - 1 steps earlier, step from which it was over or None)``; None if never."""
-    steps = frame["step"].to_numpy()
     held = np.flatnonzero(condition.rolling(hold).sum() == hold)
     if len(frame) < MIN_STEPS or not len(held):
         return None
-    failed = np.flatnonzero(condition.rolling(PERSIST).sum() == 0)
+    steps, failed = frame["step"].to_numpy(), np.flatnonzero(condition.rolling(PERSIST).sum() == 0)
     over = failed[failed > held[-1]]
     end = int(steps[over[0] - PERSIST + 1]) if len(over) else None
     return int(held[0]), int(steps[held[0] - span + 1]), end

@@ -1,15 +1,11 @@
 """How much responses to one question differ: as vectors, and exactly where their ways are known.
 
 Diversity (Memory-R+, Table 6) = 100 x (1 - mean cosine over the pairs of one question's samples),
-averaged over questions: 0 if all samples are alike, 100 if they share nothing. The paper has two
-vector spaces, TF-IDF and a sentence transformer; the latter is
-:func:`paperlib.methods.embeddings.text_encoder`. MEDS (Sec. 4.3, App. E) has the top-1 eigen ratio
-of features, and lets a language model score how diverse the rollouts of a prompt at one step are,
-and how much later ones add to earlier ones. In the tiny world every rollout's solution path and
-every wrong one's error category are known, so both become shares: no LLM, no sampling of groups.
-
-A group is all rollouts of a prompt at a step. Dynamic sampling drops groups that are all right or
-all wrong, and they are not stored: training rollouts speak of mixed groups alone.
+averaged over questions: 0 if all samples are alike, 100 if they share nothing. Its two vector
+spaces are TF-IDF and a sentence transformer's (:func:`paperlib.methods.embeddings.text_encoder`).
+MEDS (Sec. 4.3) lets a language model score how diverse the rollouts of a prompt at one step are,
+and how much later ones add to earlier ones. In the tiny world solution paths and error categories
+are known, so that both become shares.
 """
 
 from collections import Counter
@@ -45,13 +41,11 @@ def pairwise_diversity(vectors: np.ndarray) -> np.ndarray:
     """Diversity ``[questions]``, x 100, of ``vectors [questions, samples, d]`` of any length. Two
     zero vectors count as alike, a zero vector shares nothing with any other."""
     data = np.asarray(vectors, dtype=np.float64)
-    if data.ndim != 3 or data.shape[1] < 2:
+    if data.ndim != 3 or data.shape[1] < 2 or not np.isfinite(data).all():
         raise UserError(
-            f"vectors have shape {data.shape}; expected [questions, samples, d] with at least 2 "
-            "samples"
+            f"vectors have shape {data.shape}; expected [questions, samples, d] of finite values "
+            "with at least 2 samples"
         )
-    if not np.isfinite(data).all():
-        raise UserError("vectors hold a value that is not finite; diversity is not defined")
     norms = np.linalg.norm(data, axis=2, keepdims=True)
     empty = norms == 0
     # an extra dimension that only empty texts have: alike among themselves, unlike all others
@@ -60,21 +54,6 @@ def pairwise_diversity(vectors: np.ndarray) -> np.ndarray:
     first, second = np.triu_indices(data.shape[1], k=1)
     # a cosine of two equal vectors may exceed 1 by rounding
     return 100 * (1 - cosines[:, first, second].mean(axis=1).clip(-1, 1))
-
-
-def top1_eigen_ratio(vectors: np.ndarray) -> float:
-    """Largest eigenvalue of the covariance of ``vectors [n, d]`` over the sum of all (MEDS).
-
-    Between 1/d (spread evenly: diverse) and 1 (all on one line). Rows that hold NaN, rollouts
-    without a feature, are left out. NaN for fewer than two rows, or where all are equal.
-    """
-    vectors = np.asarray(vectors, dtype=np.float64)
-    vectors = vectors[np.isfinite(vectors).all(axis=1)]
-    if not len(vectors) or not np.ptp(vectors, axis=0).any():
-        return float("nan")
-    # squared singular values of the centred rows are the eigenvalues, up to one factor
-    spread = np.linalg.svd(vectors - vectors.mean(axis=0), compute_uv=False) ** 2
-    return float(spread[0] / spread.sum())
 
 
 def solution_path(completion: str) -> tuple[Step, ...]:
@@ -86,19 +65,16 @@ def pair_diversity(labels: Sequence[Hashable]) -> float:
     """1 - the probability that two different members of a group have the same label: unbiased for
     any group size (pairs are drawn without replacement), NaN for fewer than two."""
     n = len(labels)
-    if n < 2:
-        return float("nan")
     alike = sum(count * (count - 1) for count in Counter(labels).values())
-    return 1 - alike / (n * (n - 1))
+    return 1 - alike / (n * (n - 1)) if n > 1 else float("nan")
 
 
 def novelty(earlier: Sequence[Hashable], later: Sequence[Hashable]) -> float:
     """Share of the later group's members whose label no member of the earlier group has; NaN if
     either group is empty."""
-    if not len(earlier) or not len(later):
-        return float("nan")
     seen = set(earlier)
-    return sum(label not in seen for label in later) / len(later)
+    new = [label not in seen for label in later]
+    return sum(new) / len(new) if seen and new else float("nan")
 
 
 def diagnosed(rollouts: pd.DataFrame) -> pd.DataFrame:

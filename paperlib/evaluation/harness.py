@@ -1,8 +1,7 @@
 """What a checkpoint is worth: lm-eval runs our tasks on our sampler and grades every response.
 
-lm-eval asks, filters, grades and aggregates; :class:`~paperlib.evaluation.adapter.SamplerLM`
-answers; :func:`summarise` turns the counts into pass@k. The tasks are the YAML files in ``tasks/``
-(:mod:`paperlib.evaluation.lm_tasks`), the same that ``lm_eval run`` takes without our sampler.
+lm-eval asks, filters, grades and aggregates, :class:`SamplerLM` answers. The tasks are the YAML
+files in ``tasks/`` (:mod:`paperlib.evaluation.lm_tasks`), the same that ``lm_eval run`` takes.
 
 ``simple_evaluate``, the wrapper around what we call, would seed the caller's global generators too.
 """
@@ -12,20 +11,72 @@ import logging
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import lm_eval
 import numpy as np
 import torch
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.tasks import TaskManager
+from tqdm import tqdm
 
-from paperlib.errors import UserError, check_choice
-from paperlib.evaluation.lm_tasks import NO_ANSWER, RIGHT, TASKS, task_names
-from paperlib.evaluation.passk import bootstrap_interval, mean_pass_at_k, pass_at_k
-from paperlib.evaluation.settings import EvalSettings
+from paperlib.errors import check_choice
+from paperlib.evaluation.lm_tasks import NO_ANSWER, RIGHT
+from paperlib.evaluation.settings import TASKS, EvalSettings, task_names
+from paperlib.rl import policy
+from paperlib.rl.sampling import sample_groups
+from paperlib.tasks.prompts import build_prompt
+
+
+class SamplerLM(LM):
+    """Answers lm-eval's ``generate_until`` requests with :mod:`paperlib.rl.sampling`.
+
+    lm-eval repeats a request once per response wanted; the repeats of a problem are sampled as one
+    group, so that its prompt is prefilled once. No global generator is read or moved. Bar and
+    warnings go to what was ``sys.stderr`` when this was made.
+    """
+
+    loglikelihood = loglikelihood_rolling = None  # our tasks generate: none asks for either
+
+    def __init__(self, model: Any, tokenizer: Any, settings: EvalSettings, progress: bool) -> None:
+        super().__init__()
+        self.model, self.policy_tokenizer, self.settings = model, tokenizer, settings
+        self.stderr, self.progress = sys.stderr, progress
+        self.lengths: list[int] = []  # tokens of each response, the end token included
+        self.truncated: list[bool] = []  # whether the token limit cut it
+        self.seconds = 0.0  # spent sampling and decoding
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """One response text per request, without special tokens."""
+        started = time.perf_counter()
+        settings, tokenizer, n = self.settings, self.policy_tokenizer, self.settings.samples
+        prompts = [build_prompt(tokenizer, r.args[0], settings.prompt) for r in requests[::n]]
+        policy.check_positions(self.model, prompts, settings.max_completion_length)
+        texts: list[str] = []
+        with (
+            redirect_stderr(self.stderr),
+            tqdm(total=len(prompts), desc="evaluate", unit="problem", file=self.stderr,
+                 disable=not self.progress) as bar,
+        ):
+            for start in range(0, len(prompts), settings.batch_prompts):
+                drawn = sample_groups(
+                    self.model, prompts[start : start + settings.batch_prompts], n,
+                    max_completion_length=settings.max_completion_length,
+                    temperature=settings.temperature, top_p=settings.top_p,
+                    seed=settings.seed, pad_token_id=policy.pad_token(tokenizer),
+                    eos_token_ids=policy.end_tokens(self.model, tokenizer),
+                )
+                self.lengths += [len(ids) for ids in drawn.completion_ids]
+                self.truncated += drawn.truncated.tolist()
+                texts += tokenizer.batch_decode(drawn.completion_ids, skip_special_tokens=True)
+                bar.update(len(drawn.completion_ids) // n)
+        self.seconds += time.perf_counter() - started
+        return texts
 
 
 def evaluate(
@@ -42,52 +93,33 @@ def evaluate(
     """
     for task in settings.tasks:
         check_choice("evaluation task", task, task_names())
-    name = str(checkpoint)
-    is_path = "::" not in name and (name.startswith((".", "/")) or name.count("/") > 1)
-    if is_path and not (Path(name) / "config.json").is_file():
-        raise UserError(
-            f"checkpoint folder {name!r} does not exist or has no config.json; valid: a folder "
-            "with a saved model, 'tiny' or a hub id"
-        )
     started = time.perf_counter()
-    from lm_eval import evaluate as lm_evaluate
-
-    from paperlib.evaluation.adapter import SamplerLM
-    from paperlib.rl.policy import load_policy, resolve_device
-
-    stderr = sys.stderr
     with _unnoticed():
-        with redirect_stderr(stderr):
-            tasks = _load_tasks(settings)  # first: the problems may be what is missing
-            model, tokenizer = load_policy(checkpoint, resolve_device(device))
-        lm = SamplerLM(model, tokenizer, settings, stderr, progress)
-        # 0: no standard errors by lm-eval; summarise makes the intervals, one way for all metrics
-        output = lm_evaluate(lm, {"tasks": tasks}, bootstrap_iters=0)
+        tasks = _load_tasks(settings)  # first: the problems may be what is missing
+        model, tokenizer = policy.load_policy(checkpoint, policy.resolve_device(device))
+        lm = SamplerLM(model, tokenizer, settings, progress)
+        with redirect_stderr(io.StringIO()):  # lm-eval's bar over the contexts
+            # 0: no standard errors by lm-eval
+            output = lm_eval.evaluate(lm, {"tasks": tasks}, bootstrap_iters=0)
     return {
         "settings": settings.to_dict(),
         "versions": {name: version(name) for name in ("lm_eval", "transformers", "torch")},
         "task_versions": output["versions"],
         "generation_kwargs": output["configs"][settings.tasks[0]]["generation_kwargs"],
         "metrics": {name: _metrics(output["results"][name]) for name in settings.tasks},
-        "problems": _problems(output["samples"], lm, settings),
+        "problems": _problems(output["samples"], lm),
         "seconds": time.perf_counter() - started,
         "seconds_sampling": lm.seconds,
     }
 
 
-@cache
-def _task_manager(grading: str) -> Any:
-    from lm_eval.tasks import TaskManager
-
-    return TaskManager(
+def _load_tasks(settings: EvalSettings) -> dict[str, Any]:
+    manager = TaskManager(
         include_path=str(TASKS),
         include_defaults=False,  # indexing the thousands of tasks of lm-eval would take seconds
-        metadata={"grading": grading, "prompt": ""},  # the adapter adds the system prompt
+        metadata={"grading": settings.grading, "prompt": ""},  # SamplerLM adds the system prompt
     )
-
-
-def _load_tasks(settings: EvalSettings) -> dict[str, Any]:
-    tasks = _task_manager(settings.grading).load(settings.tasks)["tasks"]
+    tasks = manager.load(settings.tasks)["tasks"]
     for task in tasks.values():
         task.set_config("repeats", settings.samples)
         task.set_config("generation_kwargs", {
@@ -100,13 +132,13 @@ def _load_tasks(settings: EvalSettings) -> dict[str, Any]:
 
 @contextmanager
 def _unnoticed() -> Iterator[None]:
-    """Without lm-eval's log, its bar over the contexts (what we load and sample keeps stderr), and
-    any trace in the caller's global generators (datasets draws fingerprints from ``random``)."""
+    """Without lm-eval's log, and without any trace in the caller's global generators (datasets
+    draws fingerprints from ``random``)."""
     logger = logging.getLogger("lm_eval")
     level, python_state, numpy_state = logger.level, random.getstate(), np.random.get_state()
     logger.setLevel(logging.ERROR)
     try:
-        with torch.random.fork_rng(devices=[]), redirect_stderr(io.StringIO()):
+        with torch.random.fork_rng(devices=[]):
             yield
     finally:
         logger.setLevel(level)
@@ -120,47 +152,18 @@ def _metrics(results: dict[str, Any]) -> dict[str, float]:
     return {n: results[f"{n},{f}"] for n, f in names if not n.endswith("_stderr")}
 
 
-def _problems(
-    samples: dict[str, list[dict[str, Any]]], lm: Any, settings: EvalSettings
-) -> list[dict[str, Any]]:
-    n, joined, problems = settings.samples, len(settings.tasks) > 1, []
-    asked = [(name, sample) for name in settings.tasks for sample in samples[name]]
+def _problems(samples: dict[str, list[dict[str, Any]]], lm: SamplerLM) -> list[dict[str, Any]]:
+    n, names, problems = lm.settings.samples, lm.settings.tasks, []
+    asked = [(name, sample) for name in names for sample in samples[name]]
     for i, (task, sample) in enumerate(asked):
         rows = slice(i * n, (i + 1) * n)  # the sampler keeps the order of the requests
         (verdicts,) = sample["filtered_resps"]
+        level = task if len(names) > 1 else sample["doc"]["level"]
         problems.append({
-            "id": sample["doc"]["id"], "level": task if joined else sample["doc"]["level"], "n": n,
+            "id": sample["doc"]["id"], "level": level, "n": n,
             "correct": verdicts.count(RIGHT), "no_answer": verdicts.count(NO_ANSWER),
             "truncated": sum(lm.truncated[rows]), "mean_length": sum(lm.lengths[rows]) / n,
             "responses": sample["resps"][0],
             "grades": [int(verdict == RIGHT) for verdict in verdicts],
         })  # fmt: skip
     return problems
-
-
-def summarise(result: dict[str, Any], ks: Sequence[int]) -> dict[str, Any]:
-    """pass@k of an evaluation, over all problems and per level, with 95 % bootstrap intervals.
-
-    ``samples`` (n), ``truncated`` (share of responses), ``mean_length`` (tokens), ``first``
-    (accuracy of the first responses alone) and, for each k, ``pass@k``: a dict from "all" and from
-    each level (as text) to ``{value, low, high, problems}``.
-    """
-    problems = result["problems"]
-    groups: dict[str, list[tuple[int, int]]] = {"all": [(p["n"], p["correct"]) for p in problems]}
-    for problem in problems:
-        if problem["level"] is not None:
-            counts = groups.setdefault(str(problem["level"]), [])
-            counts.append((problem["n"], problem["correct"]))
-    responses = sum(p["n"] for p in problems)
-    return {
-        "samples": result["settings"]["samples"],
-        "truncated": sum(p["truncated"] for p in problems) / responses,
-        "mean_length": sum(p["mean_length"] * p["n"] for p in problems) / responses,
-        "first": sum(p["grades"][0] for p in problems) / len(problems),
-        **{f"pass@{k}": {name: _score(counts, k) for name, counts in groups.items()} for k in ks},
-    }
-
-
-def _score(counts: list[tuple[int, int]], k: int) -> dict[str, float | int]:
-    low, high = bootstrap_interval([pass_at_k(n, c, k) for n, c in counts])
-    return {"value": mean_pass_at_k(counts, k), "low": low, "high": high, "problems": len(counts)}

@@ -1,34 +1,21 @@
-r"""What lm-eval's task files in ``tasks/`` name: the problems, our grader, and the scores.
-
-The tasks run on any model and backend, without our sampler::
-
-    lm_eval run --model hf --model_args pretrained=Qwen/Qwen2.5-0.5B-Instruct \
-        --include_path "$(python -m paperlib tasks)" --tasks paperlib_gsm8k,paperlib_gsm8k_t1 \
-        --apply_chat_template --log_samples --output_path out
-
-``<task>`` is greedy, ``<task>_t1`` draws 16 responses at temperature 1; what else can be chosen,
-and the traps that lm-eval leaves open, are in the header of ``tasks/_task.yaml``.
+"""What lm-eval's task files in ``tasks/`` name: the problems, our grader, the scores, and the class
+of the tasks. They run on any model and backend, without our sampler; how, what can be chosen, and
+the traps that lm-eval leaves open, are in the header of ``tasks/_task.yaml``.
 """
 
-from pathlib import Path
 from typing import Any
+
+from datasets import Dataset
+from lm_eval.api.instance import Instance
+from lm_eval.api.task import ConfigurableTask
 
 from paperlib.errors import UserError, check_choice
 from paperlib.evaluation.passk import pass_at_k
 from paperlib.tasks.data import load_problems
 from paperlib.tasks.grading import MODES, find_answer, grade_all
-from paperlib.tasks.prompts import SYSTEM_PROMPTS
+from paperlib.tasks.prompts import SYSTEM_PROMPTS, special_tokens_in
 
-TASKS = Path(__file__).parent / "tasks"
-SAMPLED = "_t1"  # ends the names of the sampled variants
 RIGHT, WRONG, NO_ANSWER = "right", "wrong", "no answer"  # verdicts on one response
-
-
-def task_names() -> list[str]:
-    """The benchmarks, found without importing lm-eval. Their sampled variants are left out: they
-    are for lm-eval's own command line, while :class:`EvalSettings` says how ours sample."""
-    names = (path.stem for path in TASKS.glob("[!_]*.yaml"))
-    return sorted(name for name in names if not name.endswith(SAMPLED))
 
 
 def load_docs(
@@ -39,8 +26,6 @@ def load_docs(
     ``grading`` and ``prompt`` (an empty one is none) may be given by ``lm_eval run --metadata``;
     they travel in each document, the one place where lm-eval's hooks can find them.
     """
-    from datasets import Dataset
-
     check_choice("grading", grading, MODES)
     check_choice("prompt", prompt, ("", *SYSTEM_PROMPTS))
     if prompt == "tags-oneshot":
@@ -96,3 +81,61 @@ def process_results(doc: dict[str, Any], results: list[list[str]]) -> dict[str, 
            for k in sorted({2**i for i in range(n.bit_length())} | {n})},
         **no_answer,
     }
+
+
+class SampledTask(ConfigurableTask):
+    """lm-eval's own task, whose sampling follows from few settings that no file can lose.
+
+    A file's ``generation_kwargs`` replace those of the file it includes as a whole, and ``hf`` and
+    ``vllm`` fill in what is missing each in its way. Ours are therefore made here: from
+    ``temperature`` and ``max_gen_toks``, fields of their own in the task files, updated by
+    ``generation_kwargs`` and ``--gen_kwargs``. Only the temperature decides whether to sample.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        config = {key: value for key, value in config.items() if key != "class"}
+        own = {key: config.pop(key) for key in ("temperature", "max_gen_toks")}
+        given = config.get("generation_kwargs") or {}
+        config["generation_kwargs"] = _explicit(config["task"], own, given)
+        super().__init__(config=config)
+
+    def set_config(self, key: str, value: Any, update: bool = False) -> None:
+        if key == "generation_kwargs" and update:
+            value = _explicit(self.config.task, self.config.generation_kwargs, value)
+        super().set_config(key, value, update)
+
+    def construct_requests(self, doc: dict[str, Any], ctx: str, **options: Any) -> list[Instance]:
+        """lm-eval's, whose backends take the name of a special token for the token."""
+        n, lm = self.config.repeats, getattr(options.get("chat_template"), "__self__", None)
+        if n > 1 and not self.config.generation_kwargs["do_sample"]:
+            raise UserError(
+                f"task {self.config.task!r}: {n} responses at temperature 0 are all alike; "
+                "valid: repeats: 1, or a temperature above 0"
+            )
+        tokenizer = getattr(lm, "tokenizer", None)
+        if hasattr(tokenizer, "added_tokens_decoder") and (
+            names := special_tokens_in(tokenizer, doc["question"])
+        ):
+            raise UserError(
+                f"task {self.config.task!r}: the question of document {doc['id']!r} names the "
+                f"special token {names[0]!r}, and lm-eval would make it one, so that the question "
+                "ends its turn; paperlib's own evaluation reads it as text"
+            )
+        return super().construct_requests(doc, ctx, **options)
+
+
+def _explicit(task: str, before: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """All settings of the generation, ``given`` over ``before`` over what our sampler does."""
+    temperature = float({**before, **given}["temperature"])
+    if not temperature >= 0 or given.get("do_sample", temperature > 0) != (temperature > 0):
+        raise UserError(
+            f"task {task!r}: generation_kwargs {given} at temperature {temperature}; valid: "
+            "temperature 0 (greedy), or above 0 (sampled), and do_sample left out"
+        )
+    return {
+        "until": [],  # only the end token stops: a stop string could fire inside the reasoning
+        "repetition_penalty": 1.0,  # or hf takes the model's own (Qwen2.5: 1.1), and vllm does not
+        # all tokens; or hf takes the model's own top_k (50 where it has none), and vllm does not
+        **({"top_p": 1.0, "top_k": 0} if temperature > 0 else {}),
+        **before, **given, "temperature": temperature, "do_sample": temperature > 0,
+    }  # fmt: skip

@@ -1,12 +1,22 @@
 """EvalSettings: everything that decides what an evaluation measures."""
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from paperlib.errors import UserError, check_choice
 from paperlib.files import short_hash
 from paperlib.tasks.grading import MODES
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
+
+TASKS = Path(__file__).parent / "tasks"  # lm-eval's task files
+
+
+def task_names() -> list[str]:
+    """The benchmarks. Their sampled variants are left out: they are for lm-eval's own command
+    line, while :class:`EvalSettings` says how ours sample."""
+    names = (path.stem for path in TASKS.glob("[!_]*.yaml"))
+    return sorted(name for name in names if not name.endswith("_t1"))
 
 
 @dataclass(frozen=True)
@@ -32,18 +42,16 @@ class EvalSettings:
         for name in ("samples", "max_completion_length", "batch_prompts"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not self.temperature >= 0 or not 0 < self.top_p <= 1:
+        if not self.temperature >= 0 or not 0 < self.top_p <= 1 or not 0 <= self.seed < 2**63:
             raise UserError(
-                f"temperature {self.temperature} must be 0 (greedy) or above, and "
-                f"top_p {self.top_p} in (0, 1]"
+                f"temperature {self.temperature} must be 0 (greedy) or above, "
+                f"top_p {self.top_p} in (0, 1], and seed {self.seed} in 0..2**63 - 1"
             )
         if self.temperature == 0 and self.samples > 1:
             raise UserError(
                 f"samples is {self.samples} at temperature 0; greedy responses are all alike, so "
                 "samples must be 1"
             )
-        if not 0 <= self.seed < 2**63:
-            raise UserError(f"seed is {self.seed}; it must be in 0..2**63 - 1")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values. The default grading is left out: hashes from before it had a name."""
