@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.evaluation.settings import TASKS
+from paperlib.evaluation.settings import task_names
 from paperlib.experiments import variants
 from paperlib.experiments.benchmarks import BENCHMARKS, task_data
 from paperlib.experiments.recipes import (
@@ -223,4 +223,4 @@ def test_models_of_a_profile():
 
 
 def test_every_benchmark_has_a_heading():
-    assert [*sorted(BENCHMARKS)] == [n for n in lm_tasks.task_names() if n.startswith("paperlib_")]
+    assert [*sorted(BENCHMARKS)] == [n for n in task_names() if n.startswith("paperlib_")]
