@@ -126,15 +126,6 @@ def test_what_takes_too_long_is_killed_and_the_next_request_is_answered():
     assert grade(r"\boxed{x+x}", "2x")
 
 
-def test_a_verdict_is_remembered(monkeypatch):
-    asked = []
-    monkeypatch.setattr(symbolic, "_ask", lambda *pair: asked.append(pair) or "1")
-    symbolic._verdict.cache_clear()
-    assert [symbolic.equivalent("u+u", "2u") for _ in range(3)] == [True] * 3
-    assert len(asked) == 1
-    symbolic._verdict.cache_clear()
-
-
 def test_a_forked_process_has_workers_of_its_own():
     assert grade(r"\boxed{x+x}", "2x")
     with multiprocessing.get_context("fork").Pool(1) as pool:
