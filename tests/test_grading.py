@@ -109,7 +109,7 @@ def test_a_hostile_batch_is_quick_wrong_and_counted(recwarn):
     hostile = [rf"\boxed{{{text}}}" for text in HUGE]
     for gold in ("43", r"\frac{\sqrt{x}}{2}", "2"):
         assert not any(grade_all(hostile, [gold] * len(hostile)))
-    assert len(hostile) * 3 >= 120 and processor_seconds() - started < 10
+    assert len(hostile) * 3 >= 120 and processor_seconds() - started < 20
     assert (symbolic.failures - before).total() >= 40
     said = [str(w.message) for w in recwarn]
     assert all("could not be compared" in message for message in said)
