@@ -25,10 +25,7 @@ def test_pairs_by_hand():
     # p: kappa 2 (1*3 - 0*2) / ((1)(3) + (3)(5)) = 6/18
     assert counts.loc["p", "ari"] == pytest.approx(1 / 3)
     assert np.isnan(counts.loc["q", "ari"])  # one category only: nothing to tell apart
-
-
-def test_pooled_values_by_hand():
-    found = agreement(pair_counts(CATEGORIES, CLUSTERS, PROMPTS))["value"]
+    found = agreement(counts)["value"]
     assert found["agreement"] == pytest.approx(4 / 7)  # 1 + 3 of 7 pairs
     assert found["kappa"] == pytest.approx(2 * (1 * 3 - 1 * 2) / (2 * 4 + 3 * 5))
     assert found["ari"] == pytest.approx(1 / 3)

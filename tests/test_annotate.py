@@ -7,6 +7,7 @@ import socket
 import time
 import traceback
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from stub_api import MODEL, api_error, message, running_stub
@@ -74,10 +75,7 @@ def stub(monkeypatch):
 
 @pytest.fixture
 def make(stub, tmp_path):
-    def build(**settings):
-        return Annotator(**{"cache": tmp_path / "cache", **settings})
-
-    return build
+    return partial(Annotator, cache=tmp_path / "cache")
 
 
 # what a reply says
@@ -233,12 +231,10 @@ def test_a_label_belongs_to_model_prompt_version_and_text(stub, make, model, tas
     assert len(stub.asked) == 2
 
 
-def test_each_answer_is_saved_as_it_comes_and_half_a_line_is_mended(
-    stub, make, tmp_path, monkeypatch
-):
+def test_each_answer_is_saved_as_it_comes_and_half_a_line_is_mended(stub, make, monkeypatch):
     stub.script = [message('{"score": 4}'), BUSY]
     killed_at_the_first_sleep(monkeypatch, make(), 3)
-    (path,) = (tmp_path / "cache").glob("*.jsonl")
+    (path,) = make().cache.glob("*.jsonl")
     assert MODEL in path.name and "v1" in path.name
     with open(path, "a") as file:
         file.write('{"key": "cut o')
@@ -248,9 +244,9 @@ def test_each_answer_is_saved_as_it_comes_and_half_a_line_is_mended(
 
 
 def test_the_estimate_by_hand(make):
-    annotator, items = make(prices=(2.0, 10.0)), groups(2)
-    tokens = -(-len(json.dumps(annotator._request(DIVERSITY, items[0])[1])) // 3)  # all ASCII
-    found = annotator.estimate(DIVERSITY, items)
+    items = groups(2)
+    found = make(prices=(2.0, 10.0)).estimate(DIVERSITY, items)
+    tokens = -(-len(json.dumps(list(found.todo.values())[0])) // 3)  # all ASCII
     assert str(found).startswith("2 items, 0 known; 2 requests one by one, at most")
     assert (found.input_tokens, found.output_tokens) == (2 * tokens, 1200)
     assert found.usd == pytest.approx((2 * tokens * 2 + 1200 * 10) / 1e6)

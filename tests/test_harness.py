@@ -173,7 +173,9 @@ def test_same_seed_same_responses_through_the_real_sampler():
         return [p["responses"] for p in evaluate("tiny", settings, progress=False)["problems"]]
 
     settings = replace(SETTINGS, samples=2, max_completion_length=6)
+    before = global_draws()
     first = responses(settings)
+    assert before == global_draws()
     assert first == responses(settings)
     assert first != responses(replace(settings, seed=1))
     greedy = replace(settings, samples=1, temperature=0)

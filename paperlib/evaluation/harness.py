@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval
-import numpy as np
 import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
@@ -99,8 +98,7 @@ def evaluate(
         model, tokenizer = policy.load_policy(checkpoint, policy.resolve_device(device))
         lm = SamplerLM(model, tokenizer, settings, progress)
         with redirect_stderr(io.StringIO()):  # lm-eval's bar over the contexts
-            # 0: no standard errors by lm-eval
-            output = lm_eval.evaluate(lm, {"tasks": tasks}, bootstrap_iters=0)
+            output = lm_eval.evaluate(lm, {"tasks": tasks}, bootstrap_iters=0)  # no standard errors
     return {
         "settings": settings.to_dict(),
         "versions": {name: version(name) for name in ("lm_eval", "transformers", "torch")},
@@ -132,18 +130,16 @@ def _load_tasks(settings: EvalSettings) -> dict[str, Any]:
 
 @contextmanager
 def _unnoticed() -> Iterator[None]:
-    """Without lm-eval's log, and without any trace in the caller's global generators (datasets
-    draws fingerprints from ``random``)."""
-    logger = logging.getLogger("lm_eval")
-    level, python_state, numpy_state = logger.level, random.getstate(), np.random.get_state()
+    """Without lm-eval's log, and without a trace in ``random``, from which it draws; no other
+    global generator is moved."""
+    logger, state = logging.getLogger("lm_eval"), random.getstate()
+    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with torch.random.fork_rng(devices=[]):
-            yield
+        yield
     finally:
         logger.setLevel(level)
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
+        random.setstate(state)
 
 
 def _metrics(results: dict[str, Any]) -> dict[str, float]:
