@@ -80,14 +80,12 @@ def test_strict_format():
 def test_soft_format():
     texts = (
         INLINE,
-        LINES,
         LINES + "bye",
         " " + INLINE,  # must start with the tag
         INLINE.replace("</reasoning> ", "</reasoning> so "),
-        "<answer>7</answer>",
         "<reasoning>Add.</reasoning><answer>7",
     )
-    assert pay(SoftFormat(), *texts) == [0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
+    assert pay(SoftFormat(), *texts) == [0.5, 0.5, 0.0, 0.0, 0.0]
 
 
 def test_think_tags():
@@ -95,8 +93,6 @@ def test_think_tags():
     for term in (XmlCount, SoftFormat, StrictFormat):
         assert pay(term(tag="think"), think) == [0.5]
         assert pay(term(), think) != [0.5]
-        with pytest.raises(UserError, match="'reasoning' only"):
-            term("released", "think")
 
 
 def test_format_is_linear_in_length():
@@ -142,14 +138,11 @@ def test_overlong_boundaries():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Correctness(rule="regex"), "valid: math, string"),
-        (lambda: IntegerAnswer("papers"), "valid: paper, released"),
+        (lambda: Correctness(rule="regex"), "unknown rule 'regex'; valid: math, string"),
         (lambda: XmlCount("papers"), "valid: paper, released"),
-        (lambda: SoftFormat(tag="thought"), "valid: reasoning, think"),
+        (lambda: SoftFormat("released", "think"), "'reasoning' only"),
         (lambda: CosineLength(0), "max_length is 0"),
-        (lambda: CosineLength(200, unit="bytes"), "valid: tokens, characters"),
-        (lambda: Overlong(100, 0), "from 1 to max_length = 100"),
-        (lambda: Overlong(100, 101), "buffer is 101"),
+        (lambda: Overlong(100, 101), "buffer is 101; it must be from 1 to max_length = 100"),
     ],
 )
 def test_wrong_settings_are_refused(make, message):

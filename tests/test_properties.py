@@ -1,7 +1,6 @@
 """What must hold of any input: advantages, losses, pass@k, memories, grading, config names."""
 
 import copy
-import io
 import itertools
 import json
 import math
@@ -16,7 +15,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from rollout_batches import rollouts
+from rollout_batches import rollouts, saved_and_loaded
 
 from paperlib.errors import UserError
 from paperlib.evaluation.passk import pass_at_k
@@ -150,12 +149,6 @@ def test_pass_at_k_is_bounded_monotone_and_exact_at_its_ends(counts, data):
 
 
 WRITES = st.lists(st.tuples(st.integers(0, 5), st.floats(-4, 4, width=32)), max_size=40)
-
-
-def saved_and_loaded(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    return torch.load(io.BytesIO(file.getvalue()), weights_only=True)
 
 
 @given(WRITES, st.integers(1, 4), st.integers(1, 3), st.integers(0, 40), st.integers(1, 5))
