@@ -81,11 +81,8 @@ def last_result(run: Run, settings: EvalSettings) -> dict[str, Any] | None:
 def fixed_questions(result: dict[str, Any], number: int) -> list[dict[str, Any]]:
     """The first ``number`` problems of an evaluation, as many of each level, in its order."""
     levels = levels_of(result["settings"]["task"])
-    return [
-        problem
-        for level in levels
-        for problem in _of_level(result, level)[: number // len(levels)]
-    ]
+    each = number // len(levels)
+    return [problem for level in levels for problem in _of_level(result, level)[:each]]
 
 
 def _of_level(result: dict[str, Any], level: int | str) -> list[dict[str, Any]]:
@@ -105,7 +102,7 @@ def best_step(run: Run, validation: EvalSettings) -> int | None:
     """The checkpoint with the highest validation pass@1, the earliest of several; None if some
     checkpoint has no validation result yet."""
     results = {step: stored_evaluation(run, step, validation) for step, _ in run.checkpoints()}
-    if not results or None in results.values():
+    if None in results.values():
         return None
     return max(results, key=lambda step: (score(results[step], 1), -step))
 
