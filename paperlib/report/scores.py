@@ -98,28 +98,22 @@ def score(result: dict[str, Any], k: int, level: int | str = AVERAGE) -> float:
     return 100 * sum(mean_pass_at_k(of_level, k) for of_level in counts) / len(levels)
 
 
-def best_step(run: Run, validation: EvalSettings) -> int | None:
-    """The checkpoint with the highest validation pass@1, the earliest of several; None if some
-    checkpoint has no validation result yet."""
-    results = {step: stored_evaluation(run, step, validation) for step, _ in run.checkpoints()}
-    if None in results.values():
-        return None
-    return max(results, key=lambda step: (score(results[step], 1), -step))
-
-
 def checkpoint_score(
     run: Run, which: str, test: EvalSettings, validation: EvalSettings, k: int, level: int | str
 ) -> float | None:
     """One run's number for a cell, or None if it is missing; ``which``: :data:`CHECKPOINTS`."""
     if run.status() != "complete":
         return None
-    steps: list[int | None] = [step for step, _ in run.checkpoints()]
-    if which != "max":
-        steps = steps[-1:] if which == "last" else [best_step(run, validation)]
-    results = [None if step is None else stored_evaluation(run, step, test) for step in steps]
-    if not results or None in results:
-        return None
-    return max(score(result, k, level) for result in results)
+    steps = [step for step, _ in run.checkpoints()]
+    if which == "last":
+        steps = steps[-1:]
+    elif which == "best":  # the earliest of several
+        validated = {step: stored_evaluation(run, step, validation) for step in steps}
+        if None in validated.values():
+            return None
+        steps = [max(validated, key=lambda step: (score(validated[step], 1), -step))]
+    results = [stored_evaluation(run, step, test) for step in steps]
+    return None if None in results else max(score(result, k, level) for result in results)
 
 
 def last_scores(
@@ -133,14 +127,9 @@ def compare(
     runs: dict[str, Runs], tests: dict[str, EvalSettings], what: str, method: str, rival: str,
     k: int = 1, *, level: int | str = AVERAGE, claimed: Sequence[str] = (),
 ) -> tuple[list[Difference | None], str]:
-    """``method - rival`` at the last checkpoint, paired by seed: one difference a model, and all of
-    them in words.
-
-    Args:
-        runs, tests: by model.
-        claimed: words in the names of the models that a claim is about; if the profile has none of
-            them, all of its models count.
-    """
+    """``method - rival`` at the last checkpoint, paired by seed: one difference a model (``runs``
+    and ``tests`` are by model), and all of them in words. ``claimed``: words in the names of the
+    models that a claim is about; if the profile has none of them, all of its models count."""
     found, texts = [], []
     for model in [m for m in runs if any(word in m for word in claimed)] or runs:
         pair = (last_scores(runs[model][m], tests[model], k, level) for m in (method, rival))
