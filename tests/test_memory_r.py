@@ -63,9 +63,6 @@ def near(*values, tolerance=1e-6):
     return pytest.approx(list(values), abs=tolerance)
 
 
-# The released code's own numbers
-
-
 class Watched(Explore):
     """Keeps the raw values that the last batch was scaled with."""
 
@@ -111,9 +108,6 @@ def test_released_traces(trace):
     assert noise_rows == NOISE_ROWS[trace["name"]]
 
 
-# Settings
-
-
 def test_presets_are_those_of_the_stored_runs():
     hashes = [recipe("memory_r", method, "tiny", 0, preset).hash
               for method in ("Memory-R", "Memory-R+") for preset in ("paper", "released")]
@@ -133,9 +127,6 @@ def test_presets_are_those_of_the_stored_runs():
 def test_wrong_settings_are_refused(changes, message):
     with pytest.raises(UserError, match=message):
         MemoryR(**changes)
-
-
-# Equations 2 to 7 by hand
 
 
 def test_eq_2_a_success_is_above_tau_a_failure_is_not():
@@ -191,9 +182,6 @@ def test_eq_7_betas(kind):
     rows = [("q0", "a0", WRONG), ("q0", "a180", WRONG)]
     one = np.array(pay(plain, 2, *rows))
     assert pay(half, 2, *rows) == near(*(0.5 * one)) and one.max() == pytest.approx(1.0)
-
-
-# Every choice of the settings
 
 
 def test_order_paper_reads_the_whole_batch_before_it_writes():
@@ -292,9 +280,6 @@ def test_blank_texts_are_never_stored_and_match_nothing():
     term = make(Exploit, stored_text="reasoning")
     pay(term, 1, ("q0", "<reasoning> </reasoning>d3", RIGHT))
     assert len(term.memory) == 0
-
-
-# The term as a part of a run
 
 
 def some_batches(seed, steps, start):
