@@ -64,12 +64,9 @@ def score_rows(
 def table1(
     paper: str, runs: Mapping[str, Runs], profile: str, preset: str, engine: str = "ours"
 ) -> Table:
-    """Table 1 of a paper from its runs by model.
-
-    "memory_r": accuracy at each kind of checkpoint; of each model, rows sampled at temperature 1
-    (mean over n samples) and greedy ones. "meds": pass@1 and pass@n; of each model, rows for each
-    kind of checkpoint.
-    """
+    """Table 1 of a paper from its runs by model: of "memory_r" accuracy at each kind of checkpoint,
+    with rows sampled at temperature 1 (mean over n samples) and greedy ones; of "meds" pass@1 and
+    pass@n, with rows for each kind of checkpoint."""
     rows = []
     for model, of_model in runs.items():
         validation, test = (
@@ -152,12 +149,8 @@ def provenance(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def intrinsic_lines(runs: Runs) -> list[str]:
-    """Footer: did the memories act, and did they change what was learned?
-
-    For each intrinsic term, the share of steps in which it is not 0 for some rollout, the lowest
-    over seeds; for each method with a memory, whether its final weights differ from those of the
-    methods without it, for every seed.
-    """
+    """Footer: did the memories act, by the share of steps of the seed with the fewest, and did they
+    change what was learned, by the final weights?"""
     lines = []
     for method, rivals in RIVALS.items():
         done = [run for run in runs.get(method, []) if run.status() == "complete"]
