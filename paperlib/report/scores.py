@@ -10,30 +10,13 @@ from paperlib.experiments.rows import Runs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run
 from paperlib.files import read_json
+from paperlib.report.tables import NOTES
 from paperlib.report.verdict import Difference, difference
 from paperlib.tasks.data import problem_count
 
 AVERAGE = "Average"
 LEVELS = (1, 2, 3, 4)  # of the tiny world
 CHECKPOINTS = ("last", "best", "max")
-CHECKPOINT_NOTE = (
-    "last: final checkpoint; best: the one checkpoint of a run with the highest pass@1 on the "
-    "validation split; max: highest test value over a run's checkpoints, optimistic by "
-    "construction."
-)
-OVER_SEEDS = "Mean and standard deviation (ddof 1) over seeds."
-COHEN_NOTE = (
-    "Bold: best, and all within Cohen's d < 0.5 of it; underline: second, where one cell is bold. "
-    + OVER_SEEDS
-)
-PASS_NOTE = (
-    "pass@k: unbiased estimate from n = {} samples per problem at temperature 1, averaged over "
-    "problems. Bold: best mean; underline: second. " + OVER_SEEDS
-)
-LEVEL_NOTE = (
-    "Levels 1 to 4 are those of the tiny world (number of operations of a word problem): not the "
-    "papers' benchmarks, and not comparable with them in value."
-)
 
 
 def levels_of(task: str) -> tuple[int | str, ...]:
@@ -58,7 +41,7 @@ def level_name(level: int | str, task: str = "") -> str:
 def level_note(task: str) -> str:
     """What the columns of a table are, for its notes."""
     if task.startswith("tiny"):
-        return LEVEL_NOTE
+        return NOTES["levels"]
     named = [BENCHMARKS[str(one)] for one in levels_of(task)]
     sizes = ", ".join(f"{name} ({problem_count(data)})" for name, data in named)
     average = "; the average weighs them equally" if len(named) > 1 else ""
