@@ -64,28 +64,19 @@ def test_xmlcount_paper():
         assert pay(XmlCount(), LINES + tail) == pytest.approx(released)
 
 
-def test_strict_format():
-    texts = (
-        ONE_LINE,
-        LINES,
-        LINES[:-1],  # no final newline
-        LINES + "bye",
-        "\n" + LINES,
-        LINES * 2,  # a section holds no further tag
-        INLINE,
-    )
-    assert pay(StrictFormat(), *texts) == [0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
-
-
-def test_soft_format():
-    texts = (
-        INLINE,
-        LINES + "bye",
-        " " + INLINE,  # must start with the tag
-        INLINE.replace("</reasoning> ", "</reasoning> so "),
+@pytest.mark.parametrize(("term", "right", "wrong"), [
+    (StrictFormat(), [ONE_LINE, LINES], [  # no final newline; a section holds no further tag
+        LINES[:-1], LINES + "bye", "\n" + LINES, LINES * 2, INLINE,
+    ]),
+    (SoftFormat(), [INLINE, LINES + "bye"], [  # it must start with the tag
+        " " + INLINE, INLINE.replace("</reasoning> ", "</reasoning> so "),
         "<reasoning>Add.</reasoning><answer>7",
-    )
-    assert pay(SoftFormat(), *texts) == [0.5, 0.5, 0.0, 0.0, 0.0]
+        # these would hang a backtracking pattern
+        "<reasoning>" + "<answer>" * 20_000, "<reasoning>" + "\n" * 100_000,
+    ]),
+])  # fmt: skip
+def test_formats(term, right, wrong):
+    assert pay(term, *right, *wrong) == [0.5] * len(right) + [0.0] * len(wrong)
 
 
 def test_think_tags():
@@ -93,11 +84,6 @@ def test_think_tags():
     for term in (XmlCount, SoftFormat, StrictFormat):
         assert pay(term(tag="think"), think) == [0.5]
         assert pay(term(), think) != [0.5]
-
-
-def test_format_is_linear_in_length():
-    text = "<reasoning>" + "<answer>" * 20_000  # would hang a backtracking pattern
-    assert pay(SoftFormat(), text, "<reasoning>" + "\n" * 100_000) == [0.0, 0.0]
 
 
 def test_reasoning_steps():

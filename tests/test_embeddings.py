@@ -52,23 +52,17 @@ def test_single_string_empty_list_and_wrong_types(encoder):
         encoder.encode(["one", None])
 
 
-def test_each_distinct_text_is_encoded_once(encoder, monkeypatch):
-    seen = []
-    real = encoder.model.encode
+def test_each_distinct_text_is_encoded_once_and_the_cache_is_bounded(encoder, monkeypatch):
+    seen, real = [], encoder.model.encode
     monkeypatch.setattr(
         encoder.model, "encode", lambda texts, **kw: seen.extend(texts) or real(texts, **kw)
     )
-    encoder.encode(["one", "two", "one"])
-    encoder.encode(["two", "three plus"])
-    assert sorted(seen) == ["one", "three plus", "two"]
-
-
-def test_the_cache_is_bounded_and_drops_what_was_unused_for_longest(encoder, monkeypatch):
     monkeypatch.setattr(embeddings, "CACHED_TEXTS", 2)
-    encoder.encode(["one", "two"])
+    encoder.encode(["one", "two", "one"])
     encoder.encode(["one"])
     assert encoder.encode(["three", "four", "one"]).shape == (3, 64)  # more than it may keep
-    assert list(encoder._cache) == ["four", "one"]
+    assert sorted(seen) == ["four", "one", "three", "two"]
+    assert list(encoder._cache) == ["four", "one"]  # not asked for the longest: gone
 
 
 def test_long_texts_are_counted_once_and_cut_and_told(encoder, capsys):

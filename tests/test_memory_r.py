@@ -218,22 +218,16 @@ def test_the_window_keeps_what_later_values_are_scaled_with():
     assert term.window_values.tolist() == [7] and term.window_steps.tolist() == [6]
 
 
-def test_no_epsilon_at_a_tie_exploit_is_one_less_its_distance_and_explore_zero():
-    for flip in ("before", "after"):
-        term = make(Exploit, epsilon=None, exploit_flip=flip)
+def test_ties_by_exploit_flip_and_without_an_epsilon():
+    for flip, epsilon, at_tie in (("before", 1e-8, 0), ("after", 1e-8, 1),
+                                  ("before", None, -1), ("after", None, -1)):  # 1 - distance
+        term = make(Exploit, epsilon=epsilon, exploit_flip=flip)
         pay(term, 1, ("q0", "d0", RIGHT))
-        assert pay(term, 2, ("q0", "d2", WRONG), ("q0", "d2", WRONG)) == near(-1, -1)
+        assert pay(term, 2, ("q0", "d2", WRONG), ("q0", "d2", WRONG)) == [at_tie] * 2
+        assert pay(term, 3, ("q0", "d3", WRONG), ("q0", "d6", WRONG)) == near(0.75, 0)
     term = make(Explore, epsilon=None, explore_warmup=0)
     pay(term, 1, ("q0", "a0", WRONG))
     assert pay(term, 2, ("q0", "a90", WRONG), ("q0", "a90", WRONG)) == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(("flip", "at_tie"), [("before", 0.0), ("after", 1.0)])
-def test_exploit_flip_matters_at_ties_only(flip, at_tie):
-    term = make(Exploit, exploit_flip=flip)
-    pay(term, 1, ("q0", "d0", RIGHT))
-    assert pay(term, 2, ("q0", "d2", WRONG)) == [at_tie]
-    assert pay(term, 3, ("q0", "d3", WRONG), ("q0", "d6", WRONG)) == near(0.75, 0)
 
 
 @pytest.mark.parametrize("explore_empty", [0.0, 1.0])
