@@ -1,6 +1,9 @@
 """Rollouts of which a test says only what matters to it."""
 
+import io
+
 import numpy as np
+import torch
 
 from paperlib.methods.rollouts import Rollouts
 
@@ -15,3 +18,10 @@ def rollouts(completions, *, step=1, accuracy=None, **changes):
     }  # fmt: skip
     right = np.zeros(n) if accuracy is None else np.array(accuracy, dtype=np.float64)
     return Rollouts(step=step, completions=list(completions), accuracy=right, **fields)
+
+
+def saved_and_loaded(state):
+    """A term's state as the next process reads it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    return torch.load(io.BytesIO(file.getvalue()), weights_only=True)

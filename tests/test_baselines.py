@@ -64,30 +64,19 @@ def test_xmlcount_paper():
         assert pay(XmlCount(), LINES + tail) == pytest.approx(released)
 
 
-def test_strict_format():
-    texts = (
-        ONE_LINE,
-        LINES,
-        LINES[:-1],  # no final newline
-        LINES + "bye",
-        "\n" + LINES,
-        LINES * 2,  # a section holds no further tag
-        INLINE,
-    )
-    assert pay(StrictFormat(), *texts) == [0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0]
-
-
-def test_soft_format():
-    texts = (
-        INLINE,
-        LINES,
-        LINES + "bye",
-        " " + INLINE,  # must start with the tag
-        INLINE.replace("</reasoning> ", "</reasoning> so "),
-        "<answer>7</answer>",
+@pytest.mark.parametrize(("term", "right", "wrong"), [
+    (StrictFormat(), [ONE_LINE, LINES], [  # no final newline; a section holds no further tag
+        LINES[:-1], LINES + "bye", "\n" + LINES, LINES * 2, INLINE,
+    ]),
+    (SoftFormat(), [INLINE, LINES + "bye"], [  # it must start with the tag
+        " " + INLINE, INLINE.replace("</reasoning> ", "</reasoning> so "),
         "<reasoning>Add.</reasoning><answer>7",
-    )
-    assert pay(SoftFormat(), *texts) == [0.5, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0]
+        # these would hang a backtracking pattern
+        "<reasoning>" + "<answer>" * 20_000, "<reasoning>" + "\n" * 100_000,
+    ]),
+])  # fmt: skip
+def test_formats(term, right, wrong):
+    assert pay(term, *right, *wrong) == [0.5] * len(right) + [0.0] * len(wrong)
 
 
 def test_think_tags():
@@ -95,13 +84,6 @@ def test_think_tags():
     for term in (XmlCount, SoftFormat, StrictFormat):
         assert pay(term(tag="think"), think) == [0.5]
         assert pay(term(), think) != [0.5]
-        with pytest.raises(UserError, match="'reasoning' only"):
-            term("released", "think")
-
-
-def test_format_is_linear_in_length():
-    text = "<reasoning>" + "<answer>" * 20_000  # would hang a backtracking pattern
-    assert pay(SoftFormat(), text, "<reasoning>" + "\n" * 100_000) == [0.0, 0.0]
 
 
 def test_reasoning_steps():
@@ -142,14 +124,11 @@ def test_overlong_boundaries():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Correctness(rule="regex"), "valid: math, string"),
-        (lambda: IntegerAnswer("papers"), "valid: paper, released"),
+        (lambda: Correctness(rule="regex"), "unknown rule 'regex'; valid: math, string"),
         (lambda: XmlCount("papers"), "valid: paper, released"),
-        (lambda: SoftFormat(tag="thought"), "valid: reasoning, think"),
+        (lambda: SoftFormat("released", "think"), "'reasoning' only"),
         (lambda: CosineLength(0), "max_length is 0"),
-        (lambda: CosineLength(200, unit="bytes"), "valid: tokens, characters"),
-        (lambda: Overlong(100, 0), "from 1 to max_length = 100"),
-        (lambda: Overlong(100, 101), "buffer is 101"),
+        (lambda: Overlong(100, 101), "buffer is 101; it must be from 1 to max_length = 100"),
     ],
 )
 def test_wrong_settings_are_refused(make, message):

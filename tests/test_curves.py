@@ -50,7 +50,6 @@ def test_curves_hold_the_complete_runs(runs):
     data = curves(runs)
     found = data.groupby(["method", "seed"]).size()
     assert found.to_dict() == {("R1", 0): STEPS, ("R1", 1): STEPS, ("Memory-R+", 0): STEPS}
-    assert curves({}).empty
 
 
 def test_panels_draw_means_bands_and_labels(runs):

@@ -5,7 +5,6 @@ import io
 import pytest
 import torch
 
-from paperlib.errors import UserError
 from paperlib.methods.episodic_memory import EpisodicMemory
 
 
@@ -30,19 +29,12 @@ def test_sums_do_not_drift():
     assert torch.allclose(memory.centroid(torch.tensor([0])), exact, rtol=0, atol=1e-14)
 
 
-def full_of(*rows, max_queries=9):
-    memory = EpisodicMemory(len(rows[0]), max_queries, 2)
-    queries = vectors(*rows)
-    memory.write([f"q{i}" for i in range(len(rows))], queries, queries)
-    return memory
-
-
 @pytest.mark.parametrize("metric", ["cosine", "l2"])
 def test_of_equally_near_queries_the_older_comes_first(metric):
     up, down, far = [0.0, 1.0], [0.0, -1.0], [-1.0, 0.0]
-    memory = full_of(far, up, down, up, max_queries=4)
+    memory, queries = EpisodicMemory(2, 4, 2), vectors(far, up, down, up)
+    memory.write(list("abcd"), queries, queries)
     asked = vectors([1.0, 0.0])
-    assert memory.nearest(asked, 2, metric).tolist() == [[1, 2]]
     assert memory.nearest(asked, 3, metric).tolist() == [[1, 2, 3]]
     memory.write(["new", "newer"], vectors(up, down), vectors(up, down))  # rows 0 and 1: youngest
     assert memory.nearest(asked, 4, metric).tolist() == [[2, 3, 0, 1]]
@@ -58,9 +50,3 @@ def test_a_state_is_a_copy_without_the_room_to_grow():
     assert len(memory.responses[0]) == 1 and len(memory.queries) == 64
     memory.write(["a"], torch.ones(1, 100), torch.zeros(1, 100))
     assert state["sums"][0, 0] == 1 and state["written"].tolist() == [1]
-
-
-def test_a_state_of_another_size_is_refused():
-    state = EpisodicMemory(2, 3, 4).state_dict()
-    with pytest.raises(UserError, match="has max_responses = 4; this one has 5"):
-        EpisodicMemory(2, 3, 5).load_state_dict(state)

@@ -11,7 +11,6 @@ from paperlib.report.verdict import (
     all_of,
     conclude,
     difference,
-    index,
     judge,
     judge_all,
 )
@@ -45,15 +44,13 @@ def test_judge(ours, rival, direction, verdict):
 def test_what_cannot_be_judged_is_refused():
     with pytest.raises(UserError, match="2 seeds against 3"):
         difference("x", [1.0, 2.0], [1.0, 2.0, 3.0])
-    with pytest.raises(UserError, match="higher, lower"):
-        judge(None, "better")
     with pytest.raises(UserError, match="cannot be told here"):
         Claim("a", "b", "maybe")
 
 
 def test_conclude_writes_the_verdict_and_the_page(tmp_path):
     folder = tmp_path / "tiny" / "meds"
-    (folder).mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / "fig10.png").write_bytes(b"")
     text = conclude(folder, "fig10", "Fig. 10: last", [Claim("a | b.", "it is.", HOLDS)])
     conclude(folder, "table2", "Table 2", [Claim("one.", "x", HOLDS), Claim("two.", "y", FAILS)])
@@ -66,7 +63,6 @@ def test_conclude_writes_the_verdict_and_the_page(tmp_path):
     assert page.index("Fig. 2") < page.index("Fig. 10") < page.index("Table 2")
     assert page.count("| Table 2 |") == 1 and "|  | two. | y | **does not hold** |" in page
     assert "In all: 2 holds, 1 does not hold, 1 cannot be told here, 0 shown." in page
-    assert page == index(tmp_path / "tiny")
 
 
 def test_a_claim_of_several_parts():

@@ -55,9 +55,6 @@ def partition(labels):
     return {tuple(np.flatnonzero(np.array(labels) == name)) for name in set(labels)}
 
 
-# Released code
-
-
 def golden_settings(params):
     values = {k: v for k, v in params.items() if k != "layers"}
     if values["last_n"] is None:  # all layers there, half of them here
@@ -103,9 +100,6 @@ def test_impossible_settings_are_refused(setting, message):
         Meds(**setting)
 
 
-# Penalty
-
-
 def test_penalty_of_each_size():
     table = [0, 0.0693, 0.1099, 0.1386, 0.1609, 0.1792, 0.1946, 0.2]
     np.testing.assert_allclose(penalty(np.arange(8), 0.1, 0.2), table, atol=5e-5)
@@ -117,9 +111,6 @@ def test_penalty_of_each_size():
     assert math.copysign(1, term(batch(at(0.7)))[0]) == 1.0  # 0.0 and not -0.0
     assert shaped(term, at(0.7)) == worth(2, alpha=0.5)
     assert shaped(term, at(0.7)) == [0.6]
-
-
-# Features
 
 
 LOGITS = np.array([[1.0, 2.0, 4.0, 8.0, 16.0, 15.0]])
@@ -165,9 +156,6 @@ def test_half_precision_overflow_is_refused_not_taken_for_no_answer():
     rows[4, 0] = math.inf
     with pytest.raises(UserError, match="2 of 5 .*rollout 2"):
         ClusterPenalty()(batch(rows.tolist()))
-
-
-# The paper's words
 
 
 def test_clusters_hold_history_and_new_ones():
@@ -221,9 +209,6 @@ def test_right_rollouts_and_those_without_an_answer_are_no_part_of_any_cluster()
     assert len(term.memory["p"]) == 2
 
 
-# Memory key
-
-
 def test_key_is_the_id_under_paper_and_the_text_under_released():
     assert prompt_key("x<3 and y>2") == prompt_key("x2") == prompt_key("x<br>2")
     assert prompt_key(" a \n\t b ") == prompt_key("a b") != prompt_key("ab")
@@ -238,9 +223,6 @@ def test_key_is_the_id_under_paper_and_the_text_under_released():
         term = ClusterPenalty(settings)
         shaped(term, at(0.7, 0.7), **split)
         assert [len(stored) for stored in term.memory.values()] == [1, 1]
-
-
-# A part of a run
 
 
 def test_a_visit_without_a_wrong_rollout_is_kept_in_the_state():

@@ -1,7 +1,6 @@
 """Memory-R and Memory-R+: equations by hand, every choice of the settings, the released traces."""
 
 import copy
-import io
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rollout_batches import rollouts
+from rollout_batches import rollouts, saved_and_loaded
 
 from paperlib.errors import UserError
 from paperlib.experiments.recipes import recipe
@@ -64,9 +63,6 @@ def near(*values, tolerance=1e-6):
     return pytest.approx(list(values), abs=tolerance)
 
 
-# The released code's own numbers
-
-
 class Watched(Explore):
     """Keeps the raw values that the last batch was scaled with."""
 
@@ -112,9 +108,6 @@ def test_released_traces(trace):
     assert noise_rows == NOISE_ROWS[trace["name"]]
 
 
-# Settings
-
-
 def test_presets_are_those_of_the_stored_runs():
     hashes = [recipe("memory_r", method, "tiny", 0, preset).hash
               for method in ("Memory-R", "Memory-R+") for preset in ("paper", "released")]
@@ -136,16 +129,13 @@ def test_wrong_settings_are_refused(changes, message):
         MemoryR(**changes)
 
 
-# Equations 2 to 7 by hand
-
-
 def test_eq_2_a_success_is_above_tau_a_failure_is_not():
     rows = [("q0", "a0", RIGHT), ("q90", "a0", WRONG)]
     for kind, changes, keys in [
-        (Exploit, {}, ["q0"]), (Explore, {}, ["q90"]), (Exploit, {"tau_success": 1.0}, []),
-        (Exploit, {"tau_success": 0.0}, ["q0"]), (Explore, {"tau_failure": 0.0}, ["q90"]),
+        (Exploit, {}, ["q0"]), (Exploit, {"tau_success": 1.0}, []),
         (Exploit, {"tau_success": -0.1}, ["q0", "q90"]),
-        (Explore, {"tau_failure": -0.1}, []), (Explore, {"tau_failure": 1.0}, ["q0", "q90"]),
+        (Explore, {}, ["q90"]), (Explore, {"tau_failure": -0.1}, []),
+        (Explore, {"tau_failure": 1.0}, ["q0", "q90"]),
     ]:
         term = make(kind, **changes)
         pay(term, 1, *rows)
@@ -194,9 +184,6 @@ def test_eq_7_betas(kind):
     assert pay(half, 2, *rows) == near(*(0.5 * one)) and one.max() == pytest.approx(1.0)
 
 
-# Every choice of the settings
-
-
 def test_order_paper_reads_the_whole_batch_before_it_writes():
     term = make(Exploit)
     assert pay(term, 1, ("q0", "d2", RIGHT), ("q0", "d5", WRONG)) == [0.0, 0.0]
@@ -207,21 +194,18 @@ def test_order_paper_reads_the_whole_batch_before_it_writes():
     assert term.window_values.tolist() == near(6, 7, 4)
 
 
-@pytest.mark.parametrize(("query_key", "questions"), [("text", 2), ("embedding", 1)])
-def test_query_key(query_key, questions):
-    term = make(Exploit, query_key=query_key)
-    pay(term, 1, ("q0", "d1", RIGHT), ("Q0", "d3", RIGHT), ("q0", "d5", RIGHT))  # the same vector
-    assert len(term.memory) == questions
-    pay(term, 2, ("Q0", "d0", WRONG))
-    assert term.window_values.tolist() == near(3)  # the older, q0: 1 and 5; or all three
-
-
-@pytest.mark.parametrize(("query_metric", "meets"), [("cosine", 9.0), ("l2", 2.0)])
-def test_query_metric(query_metric, meets):
-    term = make(Exploit, query_metric=query_metric)
-    pay(term, 1, ("big0", "d9", RIGHT), ("q60", "d2", RIGHT))
-    pay(term, 2, ("q10", "d0", WRONG))
-    assert term.window_values.tolist() == near(meets)
+def test_query_key_and_metric():
+    for query_key, questions in (("text", 2), ("embedding", 1)):
+        term = make(Exploit, query_key=query_key)
+        pay(term, 1, ("q0", "d1", RIGHT), ("Q0", "d3", RIGHT), ("q0", "d5", RIGHT))  # one vector
+        assert len(term.memory) == questions
+        pay(term, 2, ("Q0", "d0", WRONG))
+        assert term.window_values.tolist() == near(3)  # the older, q0: 1 and 5; or all three
+    for query_metric, meets in (("cosine", 9.0), ("l2", 2.0)):
+        term = make(Exploit, query_metric=query_metric)
+        pay(term, 1, ("big0", "d9", RIGHT), ("q60", "d2", RIGHT))
+        pay(term, 2, ("q10", "d0", WRONG))
+        assert term.window_values.tolist() == near(meets)
 
 
 def test_the_window_keeps_what_later_values_are_scaled_with():
@@ -234,23 +218,16 @@ def test_the_window_keeps_what_later_values_are_scaled_with():
     assert term.window_values.tolist() == [7] and term.window_steps.tolist() == [6]
 
 
-def test_no_epsilon_at_a_tie_exploit_is_one_less_its_distance_and_explore_zero():
-    near_one = Lookup(TOY.vectors | {"r": [0.0, 0.25], "s": [0.0, 0.0]})
-    for flip in ("before", "after"):
-        term = make(Exploit, near_one, epsilon=None, exploit_flip=flip)
-        pay(term, 1, ("q0", "s", RIGHT))
-        assert pay(term, 2, ("q0", "r", WRONG), ("q0", "r", WRONG)) == near(0.75, 0.75)
+def test_ties_by_exploit_flip_and_without_an_epsilon():
+    for flip, epsilon, at_tie in (("before", 1e-8, 0), ("after", 1e-8, 1),
+                                  ("before", None, -1), ("after", None, -1)):  # 1 - distance
+        term = make(Exploit, epsilon=epsilon, exploit_flip=flip)
+        pay(term, 1, ("q0", "d0", RIGHT))
+        assert pay(term, 2, ("q0", "d2", WRONG), ("q0", "d2", WRONG)) == [at_tie] * 2
+        assert pay(term, 3, ("q0", "d3", WRONG), ("q0", "d6", WRONG)) == near(0.75, 0)
     term = make(Explore, epsilon=None, explore_warmup=0)
     pay(term, 1, ("q0", "a0", WRONG))
     assert pay(term, 2, ("q0", "a90", WRONG), ("q0", "a90", WRONG)) == [0.0, 0.0]
-
-
-@pytest.mark.parametrize(("flip", "at_tie"), [("before", 0.0), ("after", 1.0)])
-def test_exploit_flip_matters_at_ties_only(flip, at_tie):
-    term = make(Exploit, exploit_flip=flip)
-    pay(term, 1, ("q0", "d0", RIGHT))
-    assert pay(term, 2, ("q0", "d2", WRONG)) == [at_tie]
-    assert pay(term, 3, ("q0", "d3", WRONG), ("q0", "d6", WRONG)) == near(0.75, 0)
 
 
 @pytest.mark.parametrize("explore_empty", [0.0, 1.0])
@@ -299,9 +276,6 @@ def test_blank_texts_are_never_stored_and_match_nothing():
     assert len(term.memory) == 0
 
 
-# The term as a part of a run
-
-
 def some_batches(seed, steps, start):
     rng = np.random.default_rng(seed)
     for step in range(start, start + steps):
@@ -317,12 +291,9 @@ def test_a_saved_term_continues_exactly(kind, preset):
     term = make(kind, preset=preset, **changes)
     for step, rows in some_batches(0, 7, start=1):
         pay(term, step, *rows)
-    buffer = io.BytesIO()
-    torch.save(term.state_dict(), buffer)
-    buffer.seek(0)
     other = make(kind, preset=preset, **changes)
     fresh = other.state_dict()  # is a state too
-    other.load_state_dict(torch.load(buffer, weights_only=True))
+    other.load_state_dict(saved_and_loaded(term.state_dict()))
     paid = []
     for step, rows in some_batches(1, 7, start=8):
         paid += pay(term, step, *rows)

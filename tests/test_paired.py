@@ -1,5 +1,7 @@
 """Paired differences, their correction for many, and the forest of them, on given numbers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -20,18 +22,15 @@ def frame(**values):
     return pd.DataFrame(rows)
 
 
-def test_a_difference_matters_in_either_direction_or_cannot_be_told():
-    up, down = difference("", [2.0, 2.1], [0.0, 0.0]), difference("", [0.0, 0.0], [2.0, 2.1])
-    assert h.matters(up) == h.matters(down) == "holds"
-    unsure = difference("", [2.0, -2.0], [0.0, 0.0])
-    assert [h.matters(d) for d in (unsure, None)] == ["cannot be told here"] * 2
-
-
-def test_holm_by_hand():
+def test_holm_and_whether_a_difference_matters_by_hand():
     # 0.01 x 4, 0.03 x 3, then 0.04 x 2 < 0.09 keeps 0.09; NaN is no comparison
     adjusted = h.holm([0.04, 0.01, np.nan, 0.03, 0.7])
     np.testing.assert_allclose(adjusted, [0.09, 0.04, np.nan, 0.09, 0.7])
     assert h.holm([0.9, 0.8]).max() == 1.0
+    up, down, unsure = (difference("", ours, [0.0, 0.0])
+                        for ours in ([2.0, 2.1], [-2.0, -2.1], [2.0, -2.0]))
+    told = [h.matters(found) for found in (up, down, unsure, None)]
+    assert told == ["holds"] * 2 + ["cannot be told here"] * 2
 
 
 def test_differences_are_paired_by_seed_and_survive_a_missing_one():
@@ -74,29 +73,20 @@ def test_a_hollow_mark_where_the_correction_takes_the_difference_away():
 def test_measures_of_a_run(tmp_path):
     settings = eval_settings("memory_r", "smoke", "test")
 
-    class Run:
-        config = recipe("memory_r", "R1", "smoke", 3)
-
-        def status(self):
-            return "complete"
-
-        def checkpoints(self):
-            return [(4, tmp_path), (8, tmp_path)]
-
-        def evaluation_path(self, step, settings):
-            return tmp_path / f"{step}.json"
-
-        def metrics(self):
-            row = {"step": 1, "length": 9.0, **dict.fromkeys(h.SECONDS, 0.5)}
-            return pd.DataFrame([row | {"step": i + 1} for i in range(16)])
-
-    assert h.measures(Run(), settings) is None  # not evaluated yet
+    row = {"length": 9.0, **dict.fromkeys(h.SECONDS, 0.5)}
+    run = SimpleNamespace(
+        config=recipe("memory_r", "R1", "smoke", 3), status=lambda: "complete",
+        checkpoints=lambda: [(4, tmp_path), (8, tmp_path)],
+        evaluation_path=lambda step, settings: tmp_path / f"{step}.json",
+        metrics=lambda: pd.DataFrame([row | {"step": i + 1} for i in range(16)]),
+    )
+    assert h.measures(run, settings) is None  # not evaluated yet
     same, other = "<reasoning>\n1+2=3\n</reasoning>", "<reasoning>\n1+3=4\n</reasoning>"
     problems = [{"level": level, "n": 4, "correct": 1, "truncated": 1, "mean_length": 10.0,
                  "responses": [same, same, same, other]} for level in LEVELS]
     result = {"settings": settings.to_dict(), "problems": problems}
     write_json_atomic(tmp_path / "8.json", result)
-    found = h.measure_frame({"R1": [Run()]}, settings).iloc[0]
+    found = h.measure_frame({"R1": [run]}, settings).iloc[0]
     assert (found["method"], found["seed"]) == ("R1", 3)
     assert (found["pass@1"], found["pass@4"]) == (25, 100)
     assert found["path diversity"] == pytest.approx(50)  # 3 of 6 pairs

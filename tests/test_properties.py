@@ -1,7 +1,6 @@
 """What must hold of any input: advantages, losses, pass@k, memories, grading, config names."""
 
 import copy
-import io
 import itertools
 import json
 import math
@@ -16,7 +15,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from rollout_batches import rollouts
+from rollout_batches import rollouts, saved_and_loaded
 
 from paperlib.errors import UserError
 from paperlib.evaluation.passk import pass_at_k
@@ -41,9 +40,6 @@ GROUPS = st.integers(2, 6).flatmap(
 def advantages(rewards, size, scale=True, epsilon=1e-4):
     values = torch.tensor(rewards, dtype=torch.float64)
     return group_advantages(values, size, scale_rewards=scale, advantage_epsilon=epsilon).double()
-
-
-# --- advantages -----------------------------------------------------------------------------
 
 
 @given(GROUPS, st.booleans(), st.randoms(use_true_random=False))
@@ -81,9 +77,6 @@ def test_equal_sums_in_any_order_of_terms_have_no_advantage(terms, size, scale, 
     rewards = [sum(order) for order in orders]
     assert (advantages(rewards, size, scale, epsilon) == 0).all()
     assert groups_without_spread(torch.tensor(rewards, dtype=torch.float64), size).all()
-
-
-# --- losses ---------------------------------------------------------------------------------
 
 
 @given(
@@ -127,9 +120,6 @@ def test_any_split_into_micro_batches_sums_to_the_mini_batch(seed, lengths, kind
     assert (whole[2][~mask] == 0).all()
 
 
-# --- pass@k ---------------------------------------------------------------------------------
-
-
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n))), st.data())
 def test_pass_at_k_is_bounded_monotone_and_exact_at_its_ends(counts, data):
     n, c = counts
@@ -146,16 +136,7 @@ def test_pass_at_k_is_bounded_monotone_and_exact_at_its_ends(counts, data):
         assert pass_at_k(n, c + 1, k) >= value - 1e-12
 
 
-# --- memories -------------------------------------------------------------------------------
-
-
 WRITES = st.lists(st.tuples(st.integers(0, 5), st.floats(-4, 4, width=32)), max_size=40)
-
-
-def saved_and_loaded(state):
-    file = io.BytesIO()
-    torch.save(state, file)
-    return torch.load(io.BytesIO(file.getvalue()), weights_only=True)
 
 
 @given(WRITES, st.integers(1, 4), st.integers(1, 3), st.integers(0, 40), st.integers(1, 5))
@@ -218,9 +199,6 @@ def test_meds_remembers_each_wrong_answer_and_a_copy_goes_on_alike(visits, relea
     assert sum(map(len, term.memory.values())) == wrong
 
 
-# --- grading --------------------------------------------------------------------------------
-
-
 PIECES = st.sampled_from([
     "\\boxed{", "}", "{", "\\frac{1}{2}", "<answer>", "</answer>", "<think>", "</think>", "$", "$$",
     "####", "7", "1,000", "\\text{", "^", "_", "\\", "%", "-", ".", "e6", "x", " ", "\n", "(", "]",
@@ -241,9 +219,6 @@ def test_grading_never_raises_and_a_batch_is_its_single_verdicts(texts, gold):
         answer, span = extract_answer(text), find_answer(text)
         assert answer is None or isinstance(answer, str)
         assert (answer is None) == (span is None)
-
-
-# --- names of configs -----------------------------------------------------------------------
 
 
 JSON = st.recursive(

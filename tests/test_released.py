@@ -43,9 +43,6 @@ def test_golden_rewards(field, term):
     assert len(set(expected)) > 1 and len(expected) == 80  # the trace tells something
     np.testing.assert_allclose(call_term(term, batch), expected, rtol=0, atol=1e-9)
     assert term.name == field
-
-
-def test_golden_reasoning():
     for case in GOLDEN:
         assert released.reasoning_text(case["completion"]) == case["reasoning_text"]
 

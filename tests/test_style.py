@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from paperlib.experiments.recipes import METHODS
-from paperlib.report.style import COLORS, color, mean_band, panels, save_figure, smooth
+from paperlib.report.style import COLORS, color, mean_band, panels, save_figure
 
 
 def test_every_method_has_its_own_colour_and_a_variant_that_of_its_method():
@@ -14,12 +14,6 @@ def test_every_method_has_its_own_colour_and_a_variant_that_of_its_method():
     assert len(set(COLORS.values())) == len(COLORS)
     assert color("Memory-R+ K=20") == color("Memory-R+") != color("Memory-R")
     assert color("GRPO w/ Entropy Adv") != color("GRPO")
-
-
-def test_smooth_is_a_trailing_mean_without_nan():
-    np.testing.assert_allclose(smooth([1, 3, 5, 7], 2), [1, 2, 4, 6])
-    np.testing.assert_allclose(smooth([np.nan, 2, np.nan, 4], 2), [np.nan, 2, 2, 4])
-    np.testing.assert_allclose(smooth([1, 2], 10), [1, 1.5])
 
 
 def test_mean_band_draws_mean_and_standard_deviation():

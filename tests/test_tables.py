@@ -7,18 +7,8 @@ from dataclasses import replace
 import pytest
 
 from paperlib.errors import UserError
-from paperlib.report.cells import bold_max, cohen_marks, cohens_d
-from paperlib.report.tables import (
-    Cell,
-    Column,
-    Printed,
-    Row,
-    Table,
-    escape_latex,
-    to_latex,
-    to_markdown,
-    write_table,
-)
+from paperlib.report.cells import Cell, Printed, bold_max, cohen_marks, cohens_d
+from paperlib.report.tables import Column, Row, Table, to_latex, to_markdown, write_table
 
 
 @pytest.fixture
@@ -45,29 +35,20 @@ def test_a_cell_is_mean_std_and_what_is_missing():
     assert Cell.from_seeds([40.0, None, 44.0]).text(1) == "42.0 ± 2.8 (2 of 3)"
     assert Cell.from_seeds([None, None]) == Cell(None, 2) and Cell(None, 2).text(1) == "missing"
     assert Cell.from_seeds([0.0, 0.0]).text(1) == "0.0 ± 0.0"
-    # AIME24: one of three seeds solves one of 30 problems
-    assert Cell((0.0, 0.0, 100 / 30)).text(1) == "1.1 ± 1.9"
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_cell_refuses_broken_values(bad):
-    with pytest.raises(UserError, match="finite"):
-        Cell((1.0, bad))
-
-
-def test_row_must_fit():
+def test_what_is_no_table_is_refused():
+    for bad in (math.nan, math.inf):
+        with pytest.raises(UserError, match="finite"):
+            Cell((1.0, bad))
     with pytest.raises(UserError, match="row 'x': 1 cells for 2 columns"):
         Table("t", (Column("a"), Column("b")), (Row("x", (None,)),))
 
 
-def test_cohens_d():
+def test_marks_by_the_rules_of_the_captions():
     assert cohens_d((3.0, 1.0), (1.0, 3.0)) == pytest.approx(2 / math.sqrt(5))
-    assert cohens_d((3.0, None), (1.0, 2.0)) == pytest.approx(math.sqrt(2))
     assert cohens_d((3.0, None), (1.0, 0.0)) == math.inf
     assert cohens_d((0.1 + 0.2, None), (0.3, None)) == 0.0
-
-
-def test_cohen_marks():
     # Qwen, MATH-500 last: 22.3 is within d = 0.485 of 22.7, so two are bold and none underlined
     column = [(20.0, None), (18.7, 3.6), (22.7, 1.0), (21.4, 1.9), (22.3, 0.6)]
     assert cohen_marks(column) == ["", "", "bold", "", "bold"]
@@ -76,10 +57,6 @@ def test_cohen_marks():
     assert cohen_marks(column) == ["", "", "bold", "underline", ""]
     assert cohen_marks([(0.0, None), (0.0, 0.0)]) == ["", ""]
     assert cohen_marks([(0.0, 0.0), (3.0, 1.0), (0.0, 0.0)]) == ["", "bold", ""]
-    assert cohen_marks([(1.0, None), (1.0, None)]) == ["bold", "bold"]
-
-
-def test_bold_max():
     assert bold_max([(1.0, 9.0), (2.0, 9.0), (3.0, None)]) == ["", "underline", "bold"]
     assert bold_max([(3.0, None), (3.0, None), (1.0, None)]) == ["bold", "bold", "underline"]
 
@@ -137,16 +114,9 @@ def test_latex(table):
         in text
     )
     assert text.count("\\midrule") == 1
-    assert text.count("{") == text.count("}")
     # a rule between groups, and no column of groups without groups
     assert to_latex(regrouped(table, "aab"), "x").count("\\midrule") == 2
     assert "\nMethod & last & best & all \\\\" in to_latex(regrouped(table, ["", "", ""]), "x")
-
-
-def test_latex_escapes():
-    assert escape_latex("a_b\\{c}~^#$[|") == (
-        "a\\_b\\textbackslash{}\\{c\\}\\textasciitilde{}\\textasciicircum{}\\#\\${[}\\textbar{}"
-    )
 
 
 def test_files_are_complete_and_exact(table, tmp_path):
@@ -156,7 +126,6 @@ def test_files_are_complete_and_exact(table, tmp_path):
     assert [p.name for p in paths] == ["table1.md", "table1.csv", "table1.tex"]
     assert sorted((tmp_path / "new").iterdir()) == sorted(paths)
     assert paths[0].read_text("utf-8") == to_markdown(table)
-    assert "\\label{tab:table1}" in paths[2].read_text("utf-8")
     rows = list(csv.DictReader(paths[1].read_text("utf-8").splitlines()))
     assert len(rows) == 12 and list(rows[0]) == [
         "row_group", "row", "column_group", "column", "status", "mean", "std", "n", "expected",

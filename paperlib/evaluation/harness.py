@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import lm_eval
-import torch
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 from lm_eval.tasks import TaskManager

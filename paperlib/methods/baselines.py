@@ -99,12 +99,8 @@ class _FormatTerm(_TextTerm):
 @dataclass(frozen=True)
 class XmlCount(_FormatTerm):
     """The paper's "XML reward": 0.125 for each of four tags that stands exactly once on its own
-    line, less the tail.
-
-    The tail is what follows the last ``</answer>``, the newline that ends its line excepted; no
-    closing tag, no tail. Each character costs 0.001 in the two answer tags' parts, as in the
-    released code, which agrees with this where the last ``</answer>`` ends its line. At most 0.5.
-    """
+    line, less 0.001 a character of tail in the two answer tags' parts, as in the released code. The
+    tail is what follows the last ``</answer>``, the newline that ends its line excepted."""
 
     name: ClassVar[str] = "xmlcount"
     _released = staticmethod(released.xmlcount)
@@ -154,12 +150,9 @@ class ReasoningSteps:
 
 @dataclass(frozen=True)
 class CosineLength:
-    """Right answers lose from 1.0 to 0.5 with length, wrong ones rise from -1.0 to -0.5.
-
-    Half a cosine over ``length / max_length``. Without ``clamp`` it swings back beyond
-    ``max_length`` and repeats every ``2 * max_length``. The paper states neither unit nor clamp
-    (ours).
-    """
+    """Right answers lose from 1.0 to 0.5 with length, wrong ones rise from -1.0 to -0.5: half a
+    cosine over ``length / max_length``, which without ``clamp`` swings back beyond it. The paper
+    states neither unit nor clamp (ours)."""
 
     max_length: int  # in ``unit``
     unit: Literal["tokens", "characters"] = "tokens"

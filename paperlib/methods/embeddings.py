@@ -110,7 +110,4 @@ def _minilm_wheel() -> Path | None:
     return folder if hashlib.sha256(weights).hexdigest() == MINILM_SHA256 else None
 
 
-@functools.cache
-def text_encoder(name: str) -> TextEncoder:
-    """The process's one encoder of this name."""
-    return TextEncoder(name)
+text_encoder = functools.cache(TextEncoder)  # the process's one encoder of a name

@@ -8,9 +8,6 @@ from typing import Any
 
 import torch
 
-from paperlib.errors import UserError
-
-_SIZES = ("dim", "max_queries", "max_responses")
 _TINY = torch.finfo(torch.float32).tiny
 
 
@@ -111,8 +108,9 @@ class EpisodicMemory:
         slots[held] = torch.arange(held.sum(), dtype=torch.int32)
         none = torch.empty(0, self.dim)
         return {
-            **{name: getattr(self, name) for name in _SIZES}, "keys": list(self.keys),
-            "inserted": self.inserted, "written": torch.tensor(self.written, dtype=torch.int64),
+            "dim": self.dim, "max_queries": self.max_queries, "max_responses": self.max_responses,
+            "keys": list(self.keys), "inserted": self.inserted,
+            "written": torch.tensor(self.written, dtype=torch.int64),
             # cloned: torch.save writes the whole storage behind a view
             "queries": self.queries[: len(self)].clone(), "norms": self.norms[: len(self)].clone(),
             "sums": torch.cat([none.double(), *(total[None] for total in self.sums)]),
@@ -120,13 +118,7 @@ class EpisodicMemory:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over a ``state_dict``."""
-        for name in _SIZES:
-            if state[name] != getattr(self, name):
-                raise UserError(
-                    f"the saved memory has {name} = {state[name]}; this one has "
-                    f"{getattr(self, name)}"
-                )
+        """Take over a ``state_dict`` of the same N and L."""
         self.queries, self.norms = state["queries"].clone(), state["norms"].clone()
         self.keys, self.inserted = list(state["keys"]), state["inserted"]
         self.written, self.sums = state["written"].tolist(), list(state["sums"].clone())

@@ -85,9 +85,8 @@ class _MemoryTerm:
             for row in rows[:, None]:  # each meets itself
                 self._write(batch, row[stored[row]])
                 self._read(batch, row)
-        compared = sorted(batch.raw)
-        raw = np.array([batch.raw[row] for row in compared])
-        batch.rewards[compared] = self._scale_in_window(raw, batch.step)  # eq. 6
+        compared = ~np.isnan(batch.raw)
+        batch.rewards[compared] = self._scale_in_window(batch.raw[compared], batch.step)  # eq. 6
         return getattr(self.settings, f"beta_{self.name}") * batch.rewards  # eq. 7
 
     def _new_memory(self, dim: int) -> EpisodicMemory:
@@ -113,7 +112,7 @@ class _MemoryTerm:
             batch.nearest.update(zip([(key, held) for key in new], found, strict=True))
         for key, mine in asking.items():
             found = self._compare(batch.nearest[key, held], batch.responses[mine])  # eq. 4 or 5
-            batch.raw.update(zip(mine, found.tolist(), strict=True))
+            batch.raw[mine] = found.numpy()
 
     def _scale_in_window(self, raw: np.ndarray, step: int) -> np.ndarray:
         """Let raw rewards into the window, scale them by it, drop what has left it."""

@@ -74,7 +74,7 @@ class MemoryR:
 
 @dataclass
 class Batch:
-    """``n`` rollouts as vectors; the last three fields are filled while the memory is read."""
+    """``n`` rollouts as vectors, and what the memory says of them while it is read."""
 
     step: int
     keys: list[str]  # [n] what a rollout's question is filed under
@@ -83,7 +83,7 @@ class Batch:
     outcome: np.ndarray  # [n] R of eq. 2
     said: np.ndarray  # [n] bool: neither text is blank; a blank one is ignored (ours)
     rewards: np.ndarray  # [n] what an empty memory pays, at first
-    raw: dict[int, float] = field(default_factory=dict)  # row -> eq. 4 or 5, if it was compared
+    raw: np.ndarray  # [n] eq. 4 or 5; NaN of those that were not compared
     nearest: dict[tuple[str, int], torch.Tensor] = field(default_factory=dict)  # eq. 3
 
 
@@ -109,4 +109,5 @@ def embed(rollouts: Rollouts, settings: MemoryR, encoder: Any) -> Batch:
     if settings.query_key == "embedding":
         keys = [hashlib.sha256(vector.numpy().tobytes()).hexdigest() for vector in queries]
     said = np.array([bool(q.strip() and t.strip()) for q, t in zip(questions, texts, strict=True)])
-    return Batch(rollouts.step, keys, queries, responses, outcome, said, np.zeros(n))
+    empty, unread = np.zeros(n), np.full(n, np.nan)
+    return Batch(rollouts.step, keys, queries, responses, outcome, said, empty, unread)

@@ -1,22 +1,15 @@
-"""Text rewards of the Memory-R released code, kept apart because they are history, not method.
+"""Text rewards of the released code of arXiv 2504.02273, kept apart because they are history.
 
-They differ from the plain readings in :mod:`paperlib.methods.baselines` in four ways:
-
-1. Without a tag the whole completion is the answer, so a bare "7" is correct and an integer:
-   nothing stops a policy from answering with digits only.
-2. Correct means equal as a string (grading mode "strict"): "1,000" and "29.0" are wrong where the
-   gold is "1000" and "29".
-3. ``xmlcount`` measures what follows a closing tag that ends a line. Where the completion stops
-   right after the tag, without a newline, "what follows" is the whole completion.
-4. In both format patterns ``.`` stops at line ends, so reasoning of several lines never matches.
-
-Pure functions; GSM8K tags only. Source: released code of arXiv 2504.02273.
+They differ from the plain readings in :mod:`paperlib.methods.baselines`: without a tag the whole
+completion is the answer, so nothing stops a policy from answering with digits only; correct means
+equal as a string, so "1,000" and "29.0" are wrong where the gold is "1000" and "29".
 """
 
 import re
 
 from paperlib.tasks.grading import strict_answer
 
+# . stops at line ends, so reasoning of several lines never matches
 _SOFT = re.compile(r"<reasoning>.*?</reasoning>\s*<answer>.*?</answer>")
 _STRICT = re.compile(r"<reasoning>\n.*?\n</reasoning>\n<answer>\n.*?\n</answer>\n$")
 
@@ -33,14 +26,13 @@ def integer(completion: str) -> float:
 
 
 def xmlcount(completion: str) -> float:
-    """0.125 for each of four tags that stands exactly once, less 0.001 a character of tail.
-
-    At most 0.501: nothing at all after ``</answer>`` earns a thousandth.
-    """
+    """0.125 for each of four tags that stands exactly once, less 0.001 a character of tail; at most
+    0.501, since nothing at all after ``</answer>`` earns a thousandth."""
     reward = 0.125 * (completion.count("<reasoning>\n") == 1)
     reward += 0.125 * (completion.count("\n</reasoning>\n") == 1)
     if completion.count("\n<answer>\n") == 1:
-        # rpartition gives the whole text where the separator is absent: quirk 3
+        # rpartition gives the whole text where the separator is absent, as in a completion that
+        # stops right after the tag
         reward += 0.125 - 0.001 * len(completion.rpartition("\n</answer>\n")[2])
     if completion.count("\n</answer>") == 1:
         reward += 0.125 - 0.001 * (len(completion.rpartition("\n</answer>")[2]) - 1)

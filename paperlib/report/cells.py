@@ -14,13 +14,10 @@ Rule = Callable[[Sequence[MeanStd]], list[str]]  # a column -> "bold", "underlin
 
 @dataclass(frozen=True)
 class Cell:
-    """One measured cell: a value per seed in the unit of its column, None if nothing was measured.
+    """One measured cell: a value per seed in the unit of its column."""
 
-    ``expected`` is the number of seeds that the table promises.
-    """
-
-    values: tuple[float, ...] | None
-    expected: int | None = None
+    values: tuple[float, ...] | None  # None: nothing was measured
+    expected: int | None = None  # seeds that the table promises
 
     def __post_init__(self) -> None:
         bad = [v for v in self.values or () if not math.isfinite(v)]
@@ -50,7 +47,7 @@ class Cell:
         """"33.7 ± 2.5", "33.7", "33.7 ± 2.5 (2 of 3)" or "missing"."""
         if not self.values:
             return MISSING
-        partial = self.expected is not None and len(self.values) < self.expected
+        partial = len(self.values) < (self.expected or 0)
         seeds = f" ({len(self.values)} of {self.expected})" if partial else ""
         return _number(self.mean, self.std, decimals) + seeds
 
@@ -80,10 +77,8 @@ def _same(a: float, b: float) -> bool:
 
 
 def cohens_d(a: MeanStd, b: MeanStd) -> float:
-    """|mean difference| over the pooled standard deviation sqrt((s_a^2 + s_b^2) / 2).
-
-    A std of None (one value) counts as 0. Infinite for different means without any spread.
-    """
+    """|mean difference| over the pooled standard deviation sqrt((s_a^2 + s_b^2) / 2); a std of None
+    (one value) counts as 0."""
     if _same(a[0], b[0]):
         return 0.0
     pooled = math.sqrt(((a[1] or 0.0) ** 2 + (b[1] or 0.0) ** 2) / 2)
@@ -91,12 +86,11 @@ def cohens_d(a: MeanStd, b: MeanStd) -> float:
 
 
 def cohen_marks(cells: Sequence[MeanStd]) -> list[str]:
-    """Memory-R+ Table 1: bold is the best mean and all within Cohen's d < 0.5 of it.
+    """Memory-R+ Table 1: bold is the best mean and all within Cohen's d < 0.5 of it; the second
+    best is underlined only when a single cell is bold; a column of zeros stays plain.
 
-    The second best is underlined only when a single cell is bold; a column of zeros stays plain.
     The pooling and leaving a zero without underline are our readings; with them the paper's own
-    numbers give 2, 7, 7, 9 bold cells to R1, Cosine, Memory-R, Memory-R+ (its text says 2, 7, 8,
-    10).
+    numbers give 2, 7, 7, 9 bold cells to R1, Cosine, Memory-R, Memory-R+ (its text: 2, 7, 8, 10).
     """
     if all(mean == 0 for mean, _ in cells):
         return [""] * len(cells)

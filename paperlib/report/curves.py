@@ -43,12 +43,11 @@ def curve_grid(
     rows: Mapping[str, tuple[pd.DataFrame, Sequence[str]]], *, window: int = SMOOTH,
     width: float = 3.3, height: float = 2.7, draw: Callable[..., None] | None = None,
 ) -> Figure:
-    """Rows of panels, one panel a metric: trailing means over ``window`` steps.
+    """Rows of panels, one panel a metric: trailing means over ``window`` steps, of several seeds
+    with a band of +- one standard deviation.
 
-    Args:
-        rows: title of the row -> its curves and its metrics, keys of LABELS. Of several seeds the
-            mean and a band of +- one standard deviation are drawn.
-        draw: draws ``(axes, smoothed curves [steps, seeds], method, metric, title)`` instead.
+    ``rows``: title of the row -> its curves and its metrics, keys of LABELS. ``draw`` draws
+    ``(axes, smoothed curves [steps, seeds], method, metric, title)`` in another way.
     """
     most = max(len(metrics) for _, metrics in rows.values())
     figure, axes = panels(len(rows), most, width=width, height=height)

@@ -11,7 +11,7 @@ from typing import Any
 
 from paperlib.errors import check_choice
 from paperlib.report.cells import bold_max, cohen_marks
-from paperlib.report.tables import Column, Printed, Row, Table
+from paperlib.report.tables import NOTES, Column, Printed, Row, Table
 
 _PAPERS = {"memory_r": "Memory-R+ (arXiv 2504.02273)", "meds": "MEDS (arXiv 2604.11297)"}
 
@@ -44,11 +44,7 @@ def published_table(paper: str, name: str = "table1") -> Table:
         f"{_PAPERS[paper]}, Table {name[-1]}",
         columns=columns,
         rows=tuple(rows),
-        notes=(
-            "The paper's numbers, in percent. They were not measured here, and are not to be "
-            "compared with results on other models or data.",
-            "Bold and underline are recomputed from these numbers by the rule of the caption.",
-        ),
+        notes=tuple(NOTES["published"]),
         decimals=1 if paper == "memory_r" else 2,
         rule=cohen_marks if paper == "memory_r" else bold_max,
     )

@@ -10,30 +10,13 @@ from paperlib.experiments.rows import Runs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run
 from paperlib.files import read_json
+from paperlib.report.tables import NOTES
 from paperlib.report.verdict import Difference, difference
 from paperlib.tasks.data import problem_count
 
 AVERAGE = "Average"
 LEVELS = (1, 2, 3, 4)  # of the tiny world
 CHECKPOINTS = ("last", "best", "max")
-CHECKPOINT_NOTE = (
-    "last: final checkpoint; best: the one checkpoint of a run with the highest pass@1 on the "
-    "validation split; max: highest test value over a run's checkpoints, optimistic by "
-    "construction."
-)
-OVER_SEEDS = "Mean and standard deviation (ddof 1) over seeds."
-COHEN_NOTE = (
-    "Bold: best, and all within Cohen's d < 0.5 of it; underline: second, where one cell is bold. "
-    + OVER_SEEDS
-)
-PASS_NOTE = (
-    "pass@k: unbiased estimate from n = {} samples per problem at temperature 1, averaged over "
-    "problems. Bold: best mean; underline: second. " + OVER_SEEDS
-)
-LEVEL_NOTE = (
-    "Levels 1 to 4 are those of the tiny world (number of operations of a word problem): not the "
-    "papers' benchmarks, and not comparable with them in value."
-)
 
 
 def levels_of(task: str) -> tuple[int | str, ...]:
@@ -58,7 +41,7 @@ def level_name(level: int | str, task: str = "") -> str:
 def level_note(task: str) -> str:
     """What the columns of a table are, for its notes."""
     if task.startswith("tiny"):
-        return LEVEL_NOTE
+        return NOTES["levels"]
     named = [(BENCHMARKS[str(one)], *task_data(str(one))) for one in levels_of(task)]
     sizes = ", ".join(f"{name} ({problem_count(data)})" for name, data in named)
     average = "; the average weighs them equally" if len(named) > 1 else ""
@@ -81,11 +64,8 @@ def last_result(run: Run, settings: EvalSettings) -> dict[str, Any] | None:
 def fixed_questions(result: dict[str, Any], number: int) -> list[dict[str, Any]]:
     """The first ``number`` problems of an evaluation, as many of each level, in its order."""
     levels = levels_of(result["settings"]["task"])
-    return [
-        problem
-        for level in levels
-        for problem in _of_level(result, level)[: number // len(levels)]
-    ]
+    each = number // len(levels)
+    return [problem for level in levels for problem in _of_level(result, level)[:each]]
 
 
 def _of_level(result: dict[str, Any], level: int | str) -> list[dict[str, Any]]:
@@ -101,28 +81,22 @@ def score(result: dict[str, Any], k: int, level: int | str = AVERAGE) -> float:
     return 100 * sum(mean_pass_at_k(of_level, k) for of_level in counts) / len(levels)
 
 
-def best_step(run: Run, validation: EvalSettings) -> int | None:
-    """The checkpoint with the highest validation pass@1, the earliest of several; None if some
-    checkpoint has no validation result yet."""
-    results = {step: stored_evaluation(run, step, validation) for step, _ in run.checkpoints()}
-    if not results or None in results.values():
-        return None
-    return max(results, key=lambda step: (score(results[step], 1), -step))
-
-
 def checkpoint_score(
     run: Run, which: str, test: EvalSettings, validation: EvalSettings, k: int, level: int | str
 ) -> float | None:
     """One run's number for a cell, or None if it is missing; ``which``: :data:`CHECKPOINTS`."""
     if run.status() != "complete":
         return None
-    steps: list[int | None] = [step for step, _ in run.checkpoints()]
-    if which != "max":
-        steps = steps[-1:] if which == "last" else [best_step(run, validation)]
-    results = [None if step is None else stored_evaluation(run, step, test) for step in steps]
-    if not results or None in results:
-        return None
-    return max(score(result, k, level) for result in results)
+    steps = [step for step, _ in run.checkpoints()]
+    if which == "last":
+        steps = steps[-1:]
+    elif which == "best":  # the earliest of several
+        validated = {step: stored_evaluation(run, step, validation) for step in steps}
+        if None in validated.values():
+            return None
+        steps = [max(validated, key=lambda step: (score(validated[step], 1), -step))]
+    results = [stored_evaluation(run, step, test) for step in steps]
+    return None if None in results else max(score(result, k, level) for result in results)
 
 
 def last_scores(
@@ -136,14 +110,9 @@ def compare(
     runs: dict[str, Runs], tests: dict[str, EvalSettings], what: str, method: str, rival: str,
     k: int = 1, *, level: int | str = AVERAGE, claimed: Sequence[str] = (),
 ) -> tuple[list[Difference | None], str]:
-    """``method - rival`` at the last checkpoint, paired by seed: one difference a model, and all of
-    them in words.
-
-    Args:
-        runs, tests: by model.
-        claimed: words in the names of the models that a claim is about; if the profile has none of
-            them, all of its models count.
-    """
+    """``method - rival`` at the last checkpoint, paired by seed: one difference a model (``runs``
+    and ``tests`` are by model), and all of them in words. ``claimed``: words in the names of the
+    models that a claim is about; if the profile has none of them, all of its models count."""
     found, texts = [], []
     for model in [m for m in runs if any(word in m for word in claimed)] or runs:
         pair = (last_scores(runs[model][m], tests[model], k, level) for m in (method, rival))

@@ -31,7 +31,6 @@ DASHES: dict[str, Any] = {
 }
 # For things that are no methods: error categories, clusters, layers. Okabe and Ito's palette.
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
-
 DPI = 150  # of the PNG
 _NO_METADATA = {
     ".png": {"Software": None},
@@ -73,11 +72,6 @@ def mean_band(
         spread = values.std(0, ddof=1)
         low, high = values.mean(0) - spread, values.mean(0) + spread
         axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
-
-
-def smooth(values: Sequence[float], window: int) -> np.ndarray:
-    """Trailing mean over the last ``window`` values, fewer at the start; NaN is left out."""
-    return pd.Series(values, dtype=float).rolling(window, min_periods=1).mean().to_numpy()
 
 
 def legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:

@@ -12,17 +12,8 @@ from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run
 from paperlib.files import read_json
 from paperlib.report.cells import bold_max, cohen_marks
-from paperlib.report.scores import (
-    CHECKPOINT_NOTE,
-    CHECKPOINTS,
-    COHEN_NOTE,
-    PASS_NOTE,
-    checkpoint_score,
-    columns_of,
-    level_name,
-    level_note,
-)
-from paperlib.report.tables import Cell, Column, Row, Table
+from paperlib.report.scores import CHECKPOINTS, checkpoint_score, columns_of, level_name, level_note
+from paperlib.report.tables import NOTES, Cell, Column, Row, Table
 from paperlib.rl.config import OVERSAMPLING
 
 INTRINSIC = ("exploit", "explore", "cluster_penalty")
@@ -64,12 +55,9 @@ def score_rows(
 def table1(
     paper: str, runs: Mapping[str, Runs], profile: str, preset: str, engine: str = "ours"
 ) -> Table:
-    """Table 1 of a paper from its runs by model.
-
-    "memory_r": accuracy at each kind of checkpoint; of each model, rows sampled at temperature 1
-    (mean over n samples) and greedy ones. "meds": pass@1 and pass@n; of each model, rows for each
-    kind of checkpoint.
-    """
+    """Table 1 of a paper from its runs by model: of "memory_r" accuracy at each kind of checkpoint,
+    with rows sampled at temperature 1 (mean over n samples) and greedy ones; of "meds" pass@1 and
+    pass@n, with rows for each kind of checkpoint."""
     rows = []
     for model, of_model in runs.items():
         validation, test = (
@@ -89,9 +77,10 @@ def table1(
             }
         for name, (heads, settings) in blocks.items():
             rows += score_rows(of_model, heads, settings, validation, _prefix(model) + name)
+    sampled = NOTES["pass"].format(test.samples)
     title, score, header, note, rule = {
-        "memory_r": ("Memory-R+ Table 1", "accuracy", "decoding", COHEN_NOTE, cohen_marks),
-        "meds": ("MEDS Table 1", "pass@k", "checkpoint", PASS_NOTE.format(test.samples), bold_max),
+        "memory_r": ("Memory-R+ Table 1", "accuracy", "decoding", NOTES["cohen"], cohen_marks),
+        "meds": ("MEDS Table 1", "pass@k", "checkpoint", sampled, bold_max),
     }[paper]
     by = "" if engine == "ours" else f", engine {engine}"
     return Table(
@@ -99,7 +88,7 @@ def table1(
         columns=score_columns(heads, test.task),
         rows=tuple(rows),
         row_headers=(f"Model, {header}" if _prefix(model) else header.capitalize(), "Method"),
-        notes=(CHECKPOINT_NOTE, level_note(test.task), note),
+        notes=(NOTES["checkpoints"], level_note(test.task), note),
         footer=_footer(paper, runs, engine),
         rule=rule,
     )
@@ -152,12 +141,8 @@ def provenance(runs: Sequence[Run]) -> tuple[str, ...]:
 
 
 def intrinsic_lines(runs: Runs) -> list[str]:
-    """Footer: did the memories act, and did they change what was learned?
-
-    For each intrinsic term, the share of steps in which it is not 0 for some rollout, the lowest
-    over seeds; for each method with a memory, whether its final weights differ from those of the
-    methods without it, for every seed.
-    """
+    """Footer: did the memories act, by the share of steps of the seed with the fewest, and did they
+    change what was learned, by the final weights?"""
     lines = []
     for method, rivals in RIVALS.items():
         done = [run for run in runs.get(method, []) if run.status() == "complete"]
@@ -207,12 +192,7 @@ def run_summary(runs: Runs, name: str = "Table 1") -> Table:
         columns=tuple(map(Column, heads)),
         rows=tuple(Row(method, tuple(cell(method, head) for head in heads)) for method in found),
         decimals=2,
-        notes=(
-            "Means over steps in percent (steps, epochs and updates are counts). clip: share of "
-            "tokens outside the clip range in the direction the advantage pushes; groups dropped: "
-            "by dynamic sampling, of those drawn; no spread: kept groups whose rewards are all "
-            "equal; ≠ 0: share of completions for which a reward term is not zero.",
-        ),
+        notes=(NOTES["training"],),
         footer=provenance([r for rs in trained.values() for r in rs]),
     )
 

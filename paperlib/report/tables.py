@@ -1,10 +1,13 @@
 """Tables of cells over seeds, and how they are written: Markdown, LaTeX and tidy CSV."""
 
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -13,6 +16,10 @@ from paperlib.files import write_texts
 from paperlib.markdown import escape_markdown
 from paperlib.report.cells import Cell, Printed, Rule
 
+# by what they are about: how to read a table
+NOTES: dict[str, Any] = tomllib.loads(
+    files("paperlib.report").joinpath("notes.toml").read_text(encoding="utf-8")
+)
 IMPOSSIBLE = "not applicable"  # such as Base at its "best" checkpoint
 TIDY = ["row_group", "row", "column_group", "column", "status", "mean", "std", "n", "expected",
         "values", "mark"]  # fmt: skip

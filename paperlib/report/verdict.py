@@ -109,13 +109,8 @@ class Claim:
 
 def conclude(folder: Path, stem: str, title: str, claims: Sequence[Claim]) -> str:
     """Write ``<folder>/<stem>_verdict.json`` and ``.md``, renew the profile's index, and give the
-    Markdown back: it is the notebook's last cell, and its first cells embed the file.
-
-    Args:
-        folder: ``figures/<profile>/<paper>``, where the artefact ``<stem>`` lies; the notebook is
-            ``notebooks/<paper>/<stem>.ipynb`` up to a suffix of the stem after ``-`` or ``_``.
-        title: of the artefact, for people ("Table 2: how many queries are read").
-    """
+    Markdown back. ``folder``: ``figures/<profile>/<paper>``, where the artefact ``<stem>`` lies;
+    ``title``: of the artefact, for people ("Table 2: how many queries are read")."""
     lines = [f"- **{c.verdict}**: {c.claim} *Here:* {c.finding}" for c in claims]
     text = f"**{title}**\n\n" + "\n".join(lines) + "\n"
     record = {"title": title, "claims": [asdict(claim) for claim in claims]}
@@ -127,15 +122,22 @@ def conclude(folder: Path, stem: str, title: str, claims: Sequence[Claim]) -> st
 
 
 def write_index(profile_folder: Path) -> None:
-    """Write :func:`index` to ``<profile_folder>/index.md``."""
-    write_text_atomic(profile_folder / "index.md", index(profile_folder))
-
-
-def index(profile_folder: Path) -> str:
-    """The page: one row a claim, by paper and artefact, from all ``*_verdict.json`` there are."""
-    files = {p: sorted((profile_folder / p).glob("*_verdict.json"), key=_natural) for p in PAPERS}
-    records = {path: read_json(path) for of_paper in files.values() for path in of_paper}
-    counts = Counter(c["verdict"] for record in records.values() for c in record["claims"])
+    """Write ``<profile_folder>/index.md``: one row a claim, by paper and artefact, from all
+    ``*_verdict.json`` there are."""
+    counts, tables = Counter(), []
+    for paper, name in PAPERS.items():
+        paths = sorted((profile_folder / paper).glob("*_verdict.json"), key=_natural)
+        if paths:
+            tables += ["", f"## {name}", ""]
+            tables += ["| artefact | claim | here | verdict |", "|---|---|---|---|"]
+        for path in paths:
+            record = read_json(path)
+            artefact = _link(path, record["title"])
+            for claim in record["claims"]:
+                counts[claim["verdict"]] += 1
+                cells = (artefact, claim["claim"], claim["finding"], f"**{claim['verdict']}**")
+                tables.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
+                artefact = ""  # named once
     lines = [
         f"# What the `{profile_folder.name}` profile says",
         "",
@@ -145,18 +147,9 @@ def index(profile_folder: Path) -> str:
         "papers': a verdict speaks of this profile alone.",
         "",
         "In all: " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS) + ".",
+        *tables,
     ]
-    for paper, name in PAPERS.items():
-        if not files[paper]:
-            continue
-        lines += ["", f"## {name}", ""]
-        lines += ["| artefact | claim | here | verdict |", "|---|---|---|---|"]
-        for path in files[paper]:
-            for number, claim in enumerate(records[path]["claims"]):
-                artefact = _link(path, records[path]["title"]) if number == 0 else ""
-                cells = (artefact, claim["claim"], claim["finding"], f"**{claim['verdict']}**")
-                lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
-    return "\n".join(lines) + "\n"
+    write_text_atomic(profile_folder / "index.md", "\n".join(lines) + "\n")
 
 
 def _link(path: Path, title: str) -> str:
