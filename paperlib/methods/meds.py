@@ -30,6 +30,7 @@ from paperlib.methods.rollouts import Rollouts, check_settings, rows_by_key
 
 NOT_CLUSTERED = -2  # label of right rollouts, of those without a feature, and where no memory is
 
+
 @dataclass(frozen=True)
 class Meds:
     """Settings of MEDS. Defaults: the paper's words, and our reading where it has none ("ours");
