@@ -41,4 +41,3 @@ def test_files_of_a_figure_are_the_same_on_every_call(tmp_path):
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
     assert first[2].read_text() == "x,y\n1,0.333333\n2,0.5\n"
     assert first[0].read_bytes()[:4] == b"\x89PNG" and first[1].read_bytes()[:4] == b"%PDF"
-    assert [path.suffix for path in save_figure(draw(), tmp_path, "g")] == [".png", ".pdf"]

@@ -32,10 +32,6 @@ DASHES: dict[str, Any] = {
 # For things that are no methods: error categories, clusters, layers. Okabe and Ito's palette.
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C8C8C")
 DPI = 150  # of the PNG
-_NO_METADATA = {
-    ".png": {"Software": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
 
 
 def color(method: str) -> str:
@@ -74,25 +70,20 @@ def mean_band(
         axes.fill_between(x, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 5) -> None:
+def legend_below(figure: Figure, axes: Axes) -> None:
     """One legend of what ``axes`` shows, below all panels."""
-    figure.legend(
-        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False
-    )
+    shown = axes.get_legend_handles_labels()
+    figure.legend(*shown, loc="outside lower center", ncols=5, frameon=False)
 
 
-def save_figure(
-    figure: Figure, folder: Path, stem: str, data: pd.DataFrame | None = None
-) -> list[Path]:
-    """Write ``<stem>.png``, ``<stem>.pdf`` and, given ``data`` (what was plotted, six significant
-    digits), ``<stem>.csv`` into ``folder``, all or none of them; the paths in this order."""
-    suffixes = [*_NO_METADATA] + ([] if data is None else [".csv"])
-    finals = [Path(folder) / f"{stem}{suffix}" for suffix in suffixes]
-    with written_together(finals) as temporary:
-        for path, suffix in zip(temporary, suffixes, strict=True):
-            if suffix == ".csv":
-                data.to_csv(path, index=False, float_format="%.6g", lineterminator="\n")
-            else:
-                with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
-                    figure.savefig(path, dpi=DPI, metadata=_NO_METADATA[suffix])
+def save_figure(figure: Figure, folder: Path, stem: str, data: pd.DataFrame) -> list[Path]:
+    """Write ``<stem>.png``, ``<stem>.pdf`` and ``<stem>.csv`` (``data``: what was plotted, six
+    significant digits) into ``folder``, all or none of them; the paths in this order."""
+    finals = [Path(folder) / f"{stem}{suffix}" for suffix in (".png", ".pdf", ".csv")]
+    undated = {"CreationDate": None, "Creator": None, "Producer": None}
+    with written_together(finals) as (png, pdf, csv):
+        figure.savefig(png, dpi=DPI, metadata={"Software": None})
+        with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
+            figure.savefig(pdf, dpi=DPI, metadata=undated)
+        data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
     return finals
