@@ -6,7 +6,9 @@
 #   ENGINE   of both Table 1s: ours or trl
 #   EXECUTOR local, inline or slurm           SLURM   "{'partition': 'gpu', 'gpus': 1}": its options
 #
-# SEEDS, JOBS, MODELS, ENGINE, EXECUTOR and SLURM are the notebooks' own when they are not given.
+#   ALL_CHECKPOINTS True: all of them on the test set, for the tables' columns "max"
+#
+# SEEDS, JOBS, MODELS, ENGINE, EXECUTOR, SLURM and ALL_CHECKPOINTS are the notebooks' own when they are not given.
 # PARALLEL notebooks run at once; more than one helps when the runs are there.
 
 PROFILE ?= tiny
@@ -16,6 +18,7 @@ JOBS ?=
 MODELS ?=
 ENGINE ?=
 EXECUTOR ?=
+ALL_CHECKPOINTS ?=
 SLURM ?=
 FORCE ?=
 PARALLEL ?= 1
@@ -38,6 +41,7 @@ PY = python=$$(.ci/python 2> /dev/null) && exec "$$python"
 REPRODUCE = -m paperlib reproduce --parallel $(PARALLEL) -p PROFILE "$(PROFILE)" -p PRESET "$(PRESET)" \
         $(if $(SEEDS),-p SEEDS "$(SEEDS)") $(if $(JOBS),-p JOBS "$(JOBS)") \
         $(if $(MODELS),-p MODELS "$(MODELS)") $(if $(ENGINE),-p ENGINE "$(ENGINE)") \
+        $(if $(ALL_CHECKPOINTS),-p ALL_CHECKPOINTS "$(ALL_CHECKPOINTS)") \
         $(if $(EXECUTOR),-p EXECUTOR "$(EXECUTOR)") $(if $(SLURM),-p SLURM "$(SLURM)") \
         $(if $(FORCE),--force)
 

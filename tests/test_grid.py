@@ -79,6 +79,24 @@ def test_trains_and_evaluates_each_run_once_in_order(store, executor, tmp_path, 
         assert threads == "1" and (omp == "1" or executor == "inline")
 
 
+@pytest.mark.parametrize(("best", "tested"), [(2, [2, 4]), (4, [4])])
+def test_the_test_set_is_for_the_last_and_the_chosen_checkpoint(store, best, tested, monkeypatch):
+    def evaluate(checkpoint, settings, **_):
+        right = 3 if int(checkpoint.name) == best else 1
+        problems = [{"level": level, "n": 4, "correct": right} for level in (1, 2, 3, 4)]
+        return {"settings": settings.to_dict(), "problems": problems}
+
+    monkeypatch.setattr(sys.modules["paperlib.evaluation.harness"], "evaluate", evaluate)
+    validation, options = replace(SETTINGS, seed=1), {"executor": "inline", "device": "cpu"}
+    for _ in range(2):  # the second finds everything there
+        (run,) = grid([make_config(0)], [validation, SETTINGS], checkpoints="chosen", store=store,
+                      **options)
+        there = {s: [step for step in (2, 4) if run.evaluation_path(step, s).exists()]
+                 for s in (validation, SETTINGS)}  # fmt: skip
+        assert there == {validation: [2, 4], SETTINGS: tested}
+        monkeypatch.setattr(sys.modules["paperlib.evaluation.harness"], "evaluate", None)
+
+
 def test_threads_are_put_back_and_training_is_told_where_to_report(store, monkeypatch):
     before, told = torch.get_num_threads(), []
     train = sys.modules["paperlib.rl.train"].train

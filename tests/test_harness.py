@@ -20,15 +20,15 @@ from paperlib.tasks.data import Problem, load_problems
 
 SETTINGS = EvalSettings(
     task="tiny_smoke", samples=4, temperature=1.0, top_p=1.0, max_completion_length=300, seed=0,
-    prompt="tags", batch_prompts=3,
+    prompt="tags",
 )  # fmt: skip
 
 
 def test_settings_hash_is_stable_and_sees_every_field():
-    assert SETTINGS.hash == replace(SETTINGS, grading="math").hash == "2cdb9de599"
+    assert SETTINGS.hash == replace(SETTINGS, grading="math").hash == "899622be95"
     assert SETTINGS.hash == replace(SETTINGS, temperature=1, top_p=1).hash
     changed = {"task": "tiny_test", "samples": 5, "temperature": 0.5, "top_p": 0.5, "seed": 1,
-               "max_completion_length": 301, "prompt": "boxed", "batch_prompts": 4,
+               "max_completion_length": 301, "prompt": "boxed",
                "grading": "strict"}
     assert changed.keys() == {field.name for field in fields(EvalSettings)}
     others = {replace(SETTINGS, **{name: value}).hash for name, value in changed.items()}
@@ -44,7 +44,6 @@ def test_settings_hash_is_stable_and_sees_every_field():
     ({"temperature": -0.1}, "temperature -0.1"), ({"temperature": float("nan")}, "temperature nan"),
     ({"top_p": 0.0}, "top_p 0.0"), ({"top_p": 1.1}, "top_p 1.1"), ({"seed": -1}, "seed -1 in"),
     ({"max_completion_length": 0}, "max_completion_length is 0"),
-    ({"batch_prompts": 0}, "batch_prompts is 0"),
     ({"prompt": "plain"}, "valid: tags, tags-oneshot, think, boxed"),
     ({"grading": "exact"}, "valid: math, extractive, strict"),
 ])  # fmt: skip
@@ -64,7 +63,7 @@ def answering(patch, texts_of):
         config=LlamaConfig(),
     )
 
-    def sample(model, prompt_ids, num_generations, *, generator, **settings):
+    def sample(model, prompt_ids, num_generations, **settings):
         calls.append({"prompts": len(prompt_ids), "n": num_generations, **settings})
         questions = [tokenizer.decode(ids).split("\n")[-1] for ids in prompt_ids]
         texts = [text for question in questions for text in texts_of(question)]
@@ -134,8 +133,8 @@ def test_every_response_is_kept_graded_and_scored_under_its_own_name(run):
 
 def test_prompts_are_sampled_once_with_every_setting_explicit(run):
     settings = {"n": 4, "temperature": 1.0, "top_p": 1.0, "max_completion_length": 300,
-                "eos_token_ids": {EOS, 7}, "pad_token_id": EOS}  # fmt: skip
-    assert run.calls == [{"prompts": prompts, **settings} for prompts in (3, 3, 2)]
+                "eos_token_ids": {EOS, 7}, "pad_token_id": EOS, "seed": 0}  # fmt: skip
+    assert run.calls == [{"prompts": 8, **settings}]
     assert run.result["generation_kwargs"] == {
         "until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "max_gen_toks": 300,
     }

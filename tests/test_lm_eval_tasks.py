@@ -306,7 +306,7 @@ def test_greedy_accuracy_on_the_hf_backend_is_ours(monkeypatch):
     lm = HFLM(pretrained=str(MODEL_DIR), dtype="float32", device="cpu", batch_size=20)
     samples, results = evaluate(lm, load("tiny_test"), apply_chat_template=True)
     settings = EvalSettings(task="tiny_test", samples=1, temperature=0, top_p=1, seed=0,
-                            max_completion_length=80, prompt="boxed", batch_prompts=20)
+                            max_completion_length=80, prompt="boxed")
     mine = our_evaluate("tiny", settings, progress=False)
     texts = [sample["resps"][0] for sample in samples]
     assert texts == [problem["responses"] for problem in mine["problems"]]

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from paperlib.evaluation.passk import LEVELS
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.files import write_json_atomic
 from paperlib.report import paired as h
-from paperlib.report.scores import LEVELS
 from paperlib.report.style import panels
 from paperlib.report.verdict import difference
 

@@ -71,7 +71,7 @@ def test_memory_by_hand(monkeypatch):
     assert costs.memory_bytes(dapo, [], 80e9)[1] == 5 * row
     monkeypatch.delenv("PAPERLIB_CACHE_TOKENS")
     base, test = recipe("meds", "Base", "paper", 0), eval_settings("meds", "paper", "test")
-    cache = 128 * (1024 + 3072) * SIZES[base.model].cache_bytes
+    cache = 1024 * (1024 + 3072) * SIZES[base.model].cache_bytes
     assert costs.memory_bytes(base, [test], 1e15) == (4 * 7_615_616_512, cache)
 
 
@@ -89,8 +89,9 @@ def test_the_tiny_models_size_is_its_files():
 def test_a_plan_names_grid_presets_data_and_bounds(tmp_path, complete_machine):
     lines, text, lacks = plan_of(tmp_path, "table1-memory-r", seeds=(0, 1, 2))
     assert lacks == [] and text.endswith("Nothing is missing here.")
-    # 3 seeds of 467 x 256 rollouts; GPU hours and disk follow
-    falcon = ["memory_r", "Falcon3-1B-Instruct", "Memory-R", "3", "0", "71.7", "163.5", "315.5"]
+    # 3 seeds of 467 x 256 rollouts; of up to 2,048 tokens 4 samples of 256 problems at 5
+    # checkpoints, and 4 and a greedy one of 1,849 at 2
+    falcon = ["memory_r", "Falcon3-1B-Instruct", "Memory-R", "3", "0", "71.7", "163.5", "145.1"]
     assert falcon in [line[:8] for line in lines]
     assert ["total", "39", "0"] in [line[:3] for line in lines]  # 3 models x (Base + 4 x 3 seeds)
     assert "gsm8k-train (7,473)" in text and "aime24 (30)" in text
@@ -101,7 +102,8 @@ def test_a_plan_names_grid_presets_data_and_bounds(tmp_path, complete_machine):
 def test_what_is_there_costs_nothing(tmp_path, complete_machine):
     grpo = Store(tmp_path).run(recipe("meds", "GRPO", "tiny", 0))
     splits = tuple(eval_settings("meds", "tiny", split) for split in ("validation", "test"))
-    put(grpo, (48,), [(splits[0], {48: []})])
+    problems = [{"level": level, "n": 8, "correct": 4} for level in (1, 2, 3, 4)]
+    put(grpo, (48,), [(splits[0], {48: problems})])
     left = Job(grpo, splits, "all", threads=1, device="auto")
     assert costs.cost(left).evaluated == 160 * 16 * 80 and costs.cost(left).trained == 0
     grpo.evaluation_path(48, splits[1]).write_text("{}")

@@ -20,7 +20,7 @@ from paperlib.files import read_json, read_jsonl, write_json_atomic, written_tog
 from paperlib.rl import train as training
 from paperlib.rl.config import RunConfig, finished
 
-SETTINGS = EvalSettings("tiny_test", 4, 1.0, 1.0, 20, 0, "tags", 8)
+SETTINGS = EvalSettings("tiny_test", 4, 1.0, 1.0, 20, 0, "tags")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import trl
 from fault_world import GLOSSARY, outcome_of
+from test_table1 import put
 from transformers import TrainingArguments
 from trl import GRPOConfig, GRPOTrainer
 
@@ -148,10 +149,12 @@ def test_tables_name_the_engine_and_its_approximation(tmp_path):
 
     runs = [store.run(recipe("meds", m, "tiny", 0, engine=e))
             for m, e in (("DAPO", "trl"), ("GRPO", "trl"), ("MEDS", "ours"))]  # fmt: skip
-    lines = table1._engine_lines(runs)
+    for run in runs:
+        put(run, (48,), [])
+    lines = table1.provenance(runs)[3:]
     assert lines[0] == "Engine: TRL in 2 of 3 runs."
     assert lines[1].startswith("Approximation: in DAPO dynamic sampling is one draw of 2 times")
-    assert table1._engine_lines(runs[2:]) == ()
+    assert table1.provenance(runs[2:])[3:] == ()
 
 
 @pytest.mark.parametrize("name", ["one_gpu", "eight_gpus_ddp", "eight_gpus_zero3",

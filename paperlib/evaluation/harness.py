@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from paperlib.errors import check_choice
 from paperlib.evaluation.lm_tasks import NO_ANSWER, RIGHT
-from paperlib.evaluation.settings import TASKS, EvalSettings, task_names
+from paperlib.evaluation.settings import ROWS, TASKS, EvalSettings, task_names
 from paperlib.rl import policy
 from paperlib.rl.sampling import sample_groups
 from paperlib.tasks.prompts import build_prompt
@@ -61,9 +61,10 @@ class SamplerLM(LM):
             tqdm(total=len(prompts), desc="evaluate", unit="problem", file=self.stderr,
                  disable=not self.progress) as bar,
         ):
-            for start in range(0, len(prompts), settings.batch_prompts):
+            together = max(1, ROWS // n)
+            for start in range(0, len(prompts), together):
                 drawn = sample_groups(
-                    self.model, prompts[start : start + settings.batch_prompts], n,
+                    self.model, prompts[start : start + together], n,
                     max_completion_length=settings.max_completion_length,
                     temperature=settings.temperature, top_p=settings.top_p,
                     seed=settings.seed, pad_token_id=policy.pad_token(tokenizer),

@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from paperlib.errors import UserError
+
+AVERAGE = "Average"
+LEVELS = (1, 2, 3, 4)  # of the tiny world
 
 
 @cache  # curves ask for the same few counts thousands of times
@@ -34,6 +38,24 @@ def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
     if not counts:
         raise UserError(f"mean pass@{k} of no problems is not defined; give at least one")
     return float(np.mean([pass_at_k(n, c, k) for n, c in counts]))
+
+
+def levels_of(task: str) -> tuple[int | str, ...]:
+    """What a task's problems are scored by: the tiny world's levels, or each benchmark."""
+    return LEVELS if task.startswith("tiny") else tuple(task.split("+"))
+
+
+def of_level(result: dict[str, Any], level: int | str) -> list[dict[str, Any]]:
+    """The problems of a level; a benchmark alone keeps its own levels, which do not count."""
+    alone = len(levels_of(result["settings"]["task"])) == 1
+    return [problem for problem in result["problems"] if alone or problem["level"] == level]
+
+
+def score(result: dict[str, Any], k: int, level: int | str = AVERAGE) -> float:
+    """pass@k in percent over the problems of a level; the average weighs the levels equally."""
+    levels = levels_of(result["settings"]["task"]) if level == AVERAGE else (level,)
+    counts = ([(p["n"], p["correct"]) for p in of_level(result, one)] for one in levels)
+    return 100 * sum(mean_pass_at_k(of_one, k) for of_one in counts) / len(levels)
 
 
 def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:

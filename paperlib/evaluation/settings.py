@@ -9,6 +9,7 @@ from paperlib.files import short_hash
 from paperlib.tasks.grading import MODES
 from paperlib.tasks.prompts import SYSTEM_PROMPTS
 
+ROWS = 1024  # sampled at once where they fit; no draw depends on it
 TASKS = Path(__file__).parent / "tasks"  # lm-eval's task files
 
 
@@ -31,7 +32,6 @@ class EvalSettings:
     max_completion_length: int  # tokens
     seed: int  # of the sampling, not of the training
     prompt: str  # a name in tasks.prompts.SYSTEM_PROMPTS
-    batch_prompts: int  # prompts sampled together; part of the settings since it moves the draws
     grading: str = "math"  # a mode of tasks.grading
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class EvalSettings:
             object.__setattr__(self, name, float(getattr(self, name)))
         check_choice("prompt", self.prompt, SYSTEM_PROMPTS)
         check_choice("grading", self.grading, MODES)
-        for name in ("samples", "max_completion_length", "batch_prompts"):
+        for name in ("samples", "max_completion_length"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not self.temperature >= 0 or not 0 < self.top_p <= 1 or not 0 <= self.seed < 2**63:

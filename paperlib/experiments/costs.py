@@ -7,7 +7,7 @@ operations in a forward pass and 6 N with gradient; time is these at an assumed 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paperlib.evaluation.settings import EvalSettings
+from paperlib.evaluation.settings import ROWS, EvalSettings
 from paperlib.experiments.benchmarks import task_data
 from paperlib.experiments.jobs import Job
 from paperlib.experiments.recipes import LAUNCH
@@ -39,7 +39,7 @@ def cost(job: Job) -> Cost:
     config = job.run.config
     parameters = SIZES[config.model].parameters
     if job.run.status() == "complete":
-        left = [e for step in job.steps() for e in job.evaluations
+        left = [e for e in job.evaluations for step in job.steps(e)
                 if not job.run.evaluation_path(step, e).exists()]  # fmt: skip
         evaluated = sum(map(evaluation_tokens, left))
         seconds = 2 * parameters * evaluated / (CARD_FLOPS * SAMPLING)
@@ -50,7 +50,9 @@ def cost(job: Job) -> Cost:
     draws = config.oversampling
     sampled = draws * rows * config.max_completion_length
     trained = rows * (config.max_prompt_length + config.max_completion_length)
-    evaluated = sum(map(evaluation_tokens, job.evaluations)) * (count if job.which == "all" else 1)
+    of_first, *of_others = map(evaluation_tokens, job.evaluations)
+    evaluated = of_first * (1 if job.which == "last" else count)
+    evaluated += sum(of_others) * {"last": 1, "all": count, "chosen": min(2, count)}[job.which]
     # passes without gradient: old log-probabilities, reference, recomputed activations
     extra = (config.precision == "bf16") + (config.beta > 0) + config.gradient_checkpointing
     seconds = (
@@ -79,7 +81,7 @@ def memory_bytes(
     weights = ((16 if trains else 4) + (4 if trains and config.beta else 0)) * size.parameters
     if config.engine == "trl":  # vLLM keeps to its own share
         return weights // LAUNCH[config.paper][2], 0
-    sampled = [(e.batch_prompts * e.samples, e.max_completion_length) for e in evaluations]
+    sampled = [(ROWS, e.max_completion_length) for e in evaluations]
     if trains:
         rows = config.prompts_per_step * config.num_generations
         sampled.append((rows, config.max_completion_length))

@@ -41,7 +41,8 @@ def grid(
     """Complete the run of every config and evaluate it; the runs in the order of ``configs``.
 
     Args:
-        evaluations: computed for the chosen ``checkpoints`` ("last" or "all") of every run.
+        evaluations: computed for the chosen ``checkpoints`` ("last",
+            "all" or "chosen", :meth:`paperlib.experiments.jobs.Job.steps`) of every run.
         store: default ``Store()``, i.e. ``runs/`` in the working folder.
         executor: "local" = several processes, which share out the GPUs; "inline" = one run after
             the other in this process; "slurm" = a cluster, with the options ``slurm`` of
@@ -55,7 +56,7 @@ def grid(
     by then, and another call resumes it.
     """
     check_choice("executor", executor, ("local", "inline", "slurm"))
-    check_choice("checkpoints", checkpoints, ("last", "all"))
+    check_choice("checkpoints", checkpoints, ("last", "all", "chosen"))
     if jobs is not None and jobs < 1:
         raise UserError(f"jobs is {jobs}; it must be at least 1")
     if slurm and executor != "slurm":

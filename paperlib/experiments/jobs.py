@@ -30,23 +30,27 @@ class Job:
 
     run: Run
     evaluations: tuple[EvalSettings, ...]
-    which: str  # "last" or "all" checkpoints
+    which: str  # checkpoints: "last", "all", or "chosen", see steps
     threads: int
     device: str
     report_to: str = "tensorboard"
     processes: int = 1
     launch: Path | None = None  # accelerate's file for several processes
 
-    def steps(self) -> list[int]:
-        """The steps of the checkpoints to evaluate."""
-        steps = [step for step, _ in self.run.checkpoints()]
-        return steps[-1:] if self.which == "last" else steps
+    def steps(self, settings: EvalSettings) -> list[int]:
+        """The steps of the checkpoints to evaluate so. "chosen": in the first of the evaluations
+        all of them, in the others the last, and the one that is best in the first."""
+        steps, first = [step for step, _ in self.run.checkpoints()], self.evaluations[0]
+        if self.which == "all" or (self.which == "chosen" and settings == first):
+            return steps
+        best = self.run.best_step(first) if self.which == "chosen" else None
+        return sorted({steps[-1], steps[-1] if best is None else best})
 
     def done(self) -> bool:
         """Whether nothing is left to do; reads names and the run's small JSON files only."""
         return self.run.status() == "complete" and all(
             self.run.evaluation_path(step, settings).exists()
-            for step in self.steps() for settings in self.evaluations
+            for settings in self.evaluations for step in self.steps(settings)
         )  # fmt: skip
 
     def work(self) -> None:
@@ -58,8 +62,8 @@ class Job:
         self.run.ensure(device=device, progress=False, report_to=self.report_to, **more)
         if launcher_rank():
             return
-        for step in self.steps():
-            for settings in self.evaluations:
+        for settings in self.evaluations:
+            for step in self.steps(settings):
                 self.run.evaluation(step, settings, device=device, progress=False)
 
     def start(self, scratch: str, gpu: str | None = None) -> subprocess.Popen:

@@ -75,7 +75,7 @@ def _jobs(
         paper = table.removeprefix("table1-").replace("-", "_")
         found = [
             (rows.table1_runs(paper, profile, preset, seeds, store, model, engine),
-             rows.table1_evaluations(paper, profile, model), "all")
+             rows.table1_evaluations(paper, profile, model), "chosen")
             for model in models(paper, profile, chosen)
         ]  # fmt: skip
     elif table == "table2-meds":
@@ -83,7 +83,7 @@ def _jobs(
         found = [(runs, [eval_settings("meds", profile, "test")], "last")]
     else:
         splits = [variants.small_data_settings(profile, s) for s in ("validation", "test")]
-        found = [(rows.k_runs(profile, preset, seeds, store), splits, "all")]
+        found = [(rows.k_runs(profile, preset, seeds, store), splits, "chosen")]
     for of_row, evaluations, which in found:
         for run in (run for runs in of_row.values() for run in runs):
             yield Job(run, tuple(evaluations), which, threads=1, device="auto")

@@ -212,7 +212,6 @@ def eval_settings(
         task=task, samples=samples, temperature=0.0 if greedy else 1.0, top_p=1.0,
         max_completion_length=length, seed=0 if split == "test" else 1,
         prompt=config.prompt.removesuffix("-oneshot"),  # tests are 0-shot
-        batch_prompts=max(1, (64 if real else 256) // samples),
         # Sec. 4.1 of Memory-R+: LightEval's extractive match
         grading="extractive" if real and paper == "memory_r" else "math",
     )

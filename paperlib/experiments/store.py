@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from paperlib.environment import launcher_rank
 from paperlib.errors import UserError
+from paperlib.evaluation.passk import score
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.files import (
     as_json,
@@ -124,6 +125,15 @@ class Run:
     def evaluation_path(self, step: int, settings: EvalSettings) -> Path:
         """Where the evaluation of a checkpoint under some settings lies or will lie."""
         return self.folder / "evaluations" / f"{step:06d}-{settings.name}.json"
+
+    def best_step(self, validation: EvalSettings) -> int | None:
+        """The checkpoint with the highest pass@1 in stored evaluations, the earliest of several;
+        None if some checkpoint has none."""
+        paths = {step: self.evaluation_path(step, validation) for step, _ in self.checkpoints()}
+        if not paths or not all(path.exists() for path in paths.values()):
+            return None
+        scores = {step: score(read_json(path), 1) for step, path in paths.items()}
+        return max(scores, key=lambda step: (scores[step], -step))
 
     def evaluation(self, step: int, settings: EvalSettings, **evaluate_kwargs: Any) -> dict:
         """What :func:`paperlib.evaluation.harness.evaluate` returns; computed once, then read."""

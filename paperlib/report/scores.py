@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paperlib.evaluation.passk import mean_pass_at_k
+from paperlib.evaluation.passk import AVERAGE, levels_of, of_level, score
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.benchmarks import BENCHMARKS, task_data
 from paperlib.experiments.rows import Runs
@@ -14,14 +14,7 @@ from paperlib.report.tables import NOTES
 from paperlib.report.verdict import Difference, difference
 from paperlib.tasks.data import problem_count
 
-AVERAGE = "Average"
-LEVELS = (1, 2, 3, 4)  # of the tiny world
-CHECKPOINTS = ("last", "best", "max")
-
-
-def levels_of(task: str) -> tuple[int | str, ...]:
-    """What a task's problems are scored by: the tiny world's levels, or each benchmark."""
-    return LEVELS if task.startswith("tiny") else tuple(task.split("+"))
+CHECKPOINTS = ("last", "best")  # "max" needs test values of every checkpoint
 
 
 def columns_of(task: str) -> tuple[int | str, ...]:
@@ -65,20 +58,7 @@ def fixed_questions(result: dict[str, Any], number: int) -> list[dict[str, Any]]
     """The first ``number`` problems of an evaluation, as many of each level, in its order."""
     levels = levels_of(result["settings"]["task"])
     each = number // len(levels)
-    return [problem for level in levels for problem in _of_level(result, level)[:each]]
-
-
-def _of_level(result: dict[str, Any], level: int | str) -> list[dict[str, Any]]:
-    """The problems of a level; a benchmark alone keeps its own levels, which do not count."""
-    alone = len(levels_of(result["settings"]["task"])) == 1
-    return [problem for problem in result["problems"] if alone or problem["level"] == level]
-
-
-def score(result: dict[str, Any], k: int, level: int | str = AVERAGE) -> float:
-    """pass@k in percent over the problems of a level; the average weighs the levels equally."""
-    levels = levels_of(result["settings"]["task"]) if level == AVERAGE else (level,)
-    counts = ([(p["n"], p["correct"]) for p in _of_level(result, one)] for one in levels)
-    return 100 * sum(mean_pass_at_k(of_level, k) for of_level in counts) / len(levels)
+    return [problem for level in levels for problem in of_level(result, level)[:each]]
 
 
 def checkpoint_score(
@@ -88,14 +68,9 @@ def checkpoint_score(
     if run.status() != "complete":
         return None
     steps = [step for step, _ in run.checkpoints()]
-    if which == "last":
-        steps = steps[-1:]
-    elif which == "best":  # the earliest of several
-        validated = {step: stored_evaluation(run, step, validation) for step in steps}
-        if None in validated.values():
-            return None
-        steps = [max(validated, key=lambda step: (score(validated[step], 1), -step))]
-    results = [stored_evaluation(run, step, test) for step in steps]
+    if which != "max":
+        steps = steps[-1:] if which == "last" else [run.best_step(validation)]
+    results = [None if step is None else stored_evaluation(run, step, test) for step in steps]
     return None if None in results else max(score(result, k, level) for result in results)
 
 

@@ -53,7 +53,8 @@ def score_rows(
 
 
 def table1(
-    paper: str, runs: Mapping[str, Runs], profile: str, preset: str, engine: str = "ours"
+    paper: str, runs: Mapping[str, Runs], profile: str, preset: str, engine: str = "ours",
+    checkpoints: Sequence[str] = CHECKPOINTS,
 ) -> Table:
     """Table 1 of a paper from its runs by model: of "memory_r" accuracy at each kind of checkpoint,
     with rows sampled at temperature 1 (mean over n samples) and greedy ones; of "meds" pass@1 and
@@ -65,7 +66,7 @@ def table1(
         )
         levels = columns_of(test.task)
         if paper == "memory_r":
-            heads = [(level, which, 1) for level in levels for which in CHECKPOINTS]
+            heads = [(level, which, 1) for level in levels for which in checkpoints]
             greedy = eval_settings(paper, profile, "test", greedy=True, model=model)
             blocks = {"temperature 1": (heads, test), "greedy": (heads, greedy)}
         else:
@@ -73,7 +74,7 @@ def table1(
                 "max (optimistic)" if which == "max" else which: (
                     [(level, which, k) for level in levels for k in (1, test.samples)], test
                 )
-                for which in CHECKPOINTS
+                for which in checkpoints
             }
         for name, (heads, settings) in blocks.items():
             rows += score_rows(of_model, heads, settings, validation, _prefix(model) + name)
@@ -88,10 +89,15 @@ def table1(
         columns=score_columns(heads, test.task),
         rows=tuple(rows),
         row_headers=(f"Model, {header}" if _prefix(model) else header.capitalize(), "Method"),
-        notes=(NOTES["checkpoints"], level_note(test.task), note),
+        notes=(checkpoint_note(checkpoints), level_note(test.task), note),
         footer=_footer(paper, runs, engine),
         rule=rule,
     )
+
+
+def checkpoint_note(checkpoints: Sequence[str]) -> str:
+    """What the kinds of checkpoints are."""
+    return " ".join([NOTES["checkpoints"], *([NOTES["max"]] if "max" in checkpoints else [])])
 
 
 def _prefix(model: str) -> str:
