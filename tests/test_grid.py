@@ -215,6 +215,17 @@ def test_progress_tells_the_step(store, monkeypatch):
         assert file.read() == "n.ipynb: 1/3 runs; 2 queued, DAPO s0 2/4\n"
 
 
+def test_a_bar_is_drawn_anew_only_when_something_changed(store, monkeypatch, capsys):
+    monkeypatch.setenv("PAPERLIB_PROGRESS", "1")
+    progress, job = Progress(total=3, done=1), Job(store.run(make_config()), (), "last", 1, "cpu")
+    progress.show([job])
+    assert "DAPO s0 0/4" in capsys.readouterr().err
+    for _ in range(100):
+        progress.show([job])
+    assert capsys.readouterr().err == ""
+    progress.bar.close()
+
+
 def test_jobs_share_out_the_gpus(store, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

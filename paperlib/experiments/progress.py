@@ -21,7 +21,8 @@ class Progress:
 
         self.bar = tqdm(total=total, initial=done, unit="run", dynamic_ncols=True,
                         disable=os.environ.get("PAPERLIB_PROGRESS") == "0")  # fmt: skip
-        self.total, self.done, self._told, self._told_at = total, done, "", 0.0
+        self.total, self.done = total, done
+        self._text, self._told, self._told_at = "", "", 0.0
         runner, *rest = os.environ.get(STATUS, "").split(" ", 2)
         # a descriptor of the notebook's kernel only, not of what that starts
         self._terminal = rest if runner == str(os.getppid()) else None
@@ -29,8 +30,11 @@ class Progress:
     def show(self, running: Sequence[Job], queued: int = 0) -> None:
         """Name what runs now, and how many wait in a cluster's queue."""
         words = [f"{queued} queued"] * bool(queued) + [describe(job.run) for job in running]
-        self.bar.set_postfix_str(", ".join(words))
-        state = f"{self.done}/{self.total} runs; {', '.join(words)}"
+        text = ", ".join(words)
+        if text != self._text:  # this is called several times a second
+            self._text = text
+            self.bar.set_postfix_str(text)
+        state = f"{self.done}/{self.total} runs; {text}"
         if self._terminal and state != self._told and time.monotonic() > self._told_at + SECONDS:
             self._told, self._told_at = state, time.monotonic()
             descriptor, name = self._terminal
