@@ -87,7 +87,7 @@ def evaluate(
     job = Job(run, (settings,), checkpoints, threads=1, device=device)
     with fixed_threads(job.threads):
         job.work()
-    for step in job.steps(settings):
+    for _, step in job.checkpoints():
         problems = run.evaluation(step, settings)["problems"]
         share = sum(p["correct"] / p["n"] for p in problems) / len(problems)
         print(f"step {step}  {settings.name}  pass@1 {share:.3f}")

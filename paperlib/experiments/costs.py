@@ -39,7 +39,7 @@ def cost(job: Job) -> Cost:
     config = job.run.config
     parameters = SIZES[config.model].parameters
     if job.run.status() == "complete":
-        left = [e for e in job.evaluations for step in job.steps(e)
+        left = [e for e, step in job.checkpoints()
                 if not job.run.evaluation_path(step, e).exists()]  # fmt: skip
         evaluated = sum(map(evaluation_tokens, left))
         seconds = 2 * parameters * evaluated / (CARD_FLOPS * SAMPLING)

@@ -42,7 +42,7 @@ def grid(
 
     Args:
         evaluations: computed for the chosen ``checkpoints`` ("last",
-            "all" or "chosen", :meth:`paperlib.experiments.jobs.Job.steps`) of every run.
+            "all" or "chosen", :meth:`paperlib.experiments.jobs.Job.checkpoints`) of every run.
         store: default ``Store()``, i.e. ``runs/`` in the working folder.
         executor: "local" = several processes, which share out the GPUs; "inline" = one run after
             the other in this process; "slurm" = a cluster, with the options ``slurm`` of

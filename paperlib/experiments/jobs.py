@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,27 +31,31 @@ class Job:
 
     run: Run
     evaluations: tuple[EvalSettings, ...]
-    which: str  # checkpoints: "last", "all", or "chosen", see steps
+    which: str  # "last", "all" or "chosen", see checkpoints
     threads: int
     device: str
     report_to: str = "tensorboard"
     processes: int = 1
     launch: Path | None = None  # accelerate's file for several processes
 
-    def steps(self, settings: EvalSettings) -> list[int]:
-        """The steps of the checkpoints to evaluate so. "chosen": in the first of the evaluations
-        all of them, in the others the last, and the one that is best in the first."""
-        steps, first = [step for step, _ in self.run.checkpoints()], self.evaluations[0]
-        if self.which == "all" or (self.which == "chosen" and settings == first):
-            return steps
-        best = self.run.best_step(first) if self.which == "chosen" else None
-        return sorted({steps[-1], steps[-1] if best is None else best})
+    def checkpoints(self) -> Iterator[tuple[EvalSettings, int]]:
+        """What is to be evaluated how, in order: settings and the step of a checkpoint. "chosen":
+        all of them in the first way; in the others the last, and the one that is best in it."""
+        steps = [step for step, _ in self.run.checkpoints()]
+        if self.which == "last":
+            steps = steps[-1:]
+        for number, settings in enumerate(self.evaluations):
+            if number == 1 and self.which == "chosen":  # the first is there by now
+                best = self.run.best_step(self.evaluations[0])
+                steps = sorted({steps[-1], steps[-1] if best is None else best})
+            yield from ((settings, step) for step in steps)
 
     def done(self) -> bool:
-        """Whether nothing is left to do; reads names and the run's small JSON files only."""
+        """Whether nothing is left to do; reads names and the run's small JSON files, and
+        for "chosen" its evaluations in the first way."""
         return self.run.status() == "complete" and all(
             self.run.evaluation_path(step, settings).exists()
-            for settings in self.evaluations for step in self.steps(settings)
+            for settings, step in self.checkpoints()
         )  # fmt: skip
 
     def work(self) -> None:
@@ -62,9 +67,8 @@ class Job:
         self.run.ensure(device=device, progress=False, report_to=self.report_to, **more)
         if launcher_rank():
             return
-        for settings in self.evaluations:
-            for step in self.steps(settings):
-                self.run.evaluation(step, settings, device=device, progress=False)
+        for settings, step in self.checkpoints():
+            self.run.evaluation(step, settings, device=device, progress=False)
 
     def start(self, scratch: str, gpu: str | None = None) -> subprocess.Popen:
         """Begin it in a process of its own, or by accelerate in several, that end with this one;
