@@ -174,7 +174,9 @@ def _decode(
     batch = torch.arange(rows, device=device)  # the rows still in the batch
     running = torch.ones(rows, dtype=torch.bool, device=device)  # of those
     position = attention_mask.sum(1, keepdim=True)  # of the next token, padding not counted
-    attention_mask = torch.nn.functional.pad(attention_mask, (0, max_completion_length), value=1)
+    if not shared:  # which knows what is padding
+        room = (0, max_completion_length)
+        attention_mask = torch.nn.functional.pad(attention_mask, room, value=1)
     traces: list[Tensor] = []
 
     for step in range(max_completion_length):
@@ -196,10 +198,12 @@ def _decode(
             for held in (*cache.layers, *([shared] if shared else [])):
                 held.keep_rows(kept)
 
-        seen = {"attention_mask": attention_mask[:, : width + step + 1]}
+        seen = unmasked(shared) if shared else {
+            "attention_mask": attention_mask[:, : width + step + 1]
+        }
         logits = model(
             input_ids=token[:, None], position_ids=position + step, cache=cache, use_cache=True,
-            logits_to_keep=1, **(unmasked(shared) if shared else seen),
+            logits_to_keep=1, **seen,
         ).logits[:, -1]
     return tokens, logps, list(torch.stack(traces, 1).cpu()) if traces else []
 
