@@ -52,7 +52,7 @@ def kill_in(phase: str, process, root: Path, dice: random.Random, whole, engine=
         delay = 0 if phase == "sealed" else dice.uniform(0, 0.1)
     else:
         wait_for(process, (folder / "complete.json").exists)
-        delay = dice.uniform(0, 0.5 * evaluation)
+        delay = dice.uniform(0, 0.2 * evaluation)  # a machine that was busy then may be idle now
     time.sleep(delay)
     kill(process)
 
