@@ -27,7 +27,7 @@ BENCH ?=
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint unit smoke lab artefacts reproduce-all bring-your-own gpu-check gpu-parity soak \
+.PHONY: help setup test lint unit smoke lab artefacts reproduce-all decide bring-your-own gpu-check gpu-parity soak \
         bench gpu-bench tiny-model clean
 
 # This clone comes first, and nothing that a shell profile put on PYTHONPATH comes at all.
@@ -81,6 +81,9 @@ plan-%: setup ## what one of them needs and costs, and what is missing here: pla
 	@$(PY) -m paperlib plan $* --profile "$(PROFILE)" --preset "$(PRESET)" \
 	    $(if $(SEEDS),--seeds "$(SEEDS)") $(if $(MODELS),--models "$(MODELS)") \
 	    $(if $(ENGINE),--engine "$(ENGINE)")
+
+decide: setup ## primary claims: three seeds at a time until each is decided; hours, goes on where it was
+	@$(PY) -m paperlib decide --profile "$(PROFILE)" $(if $(JOBS),--jobs $(JOBS))
 
 bring-your-own: setup ## a reward of your own, and both methods in a stock TRL trainer
 	@$(PY) $(REPRODUCE) bring-your-own

@@ -183,6 +183,18 @@ def reproduce(names, p, parallel, force) -> int:
 
 
 @command
+def decide(profile, most, jobs, runs) -> None:
+    """add seeds to the primary claims until each is decided"""
+    from paperlib.experiments.store import Store
+    from paperlib.report.primary import decide
+
+    folder = ROOT / "figures" / profile
+    for one in decide(Store(runs), folder, profile, most=most, jobs=jobs):
+        print(f"{one.seeds:2} seeds  {one.verdict:24}  {one.claim.name}  {one.found or ''}")
+    print(folder / "primary.md")
+
+
+@command
 def plan(names, profile, preset, seeds, models, engine, runs) -> int:
     """what artefacts need: runs, tokens, GPU hours, disk, what is missing"""
     from paperlib.experiments.artefacts import choose

@@ -3,14 +3,15 @@
 import pytest
 
 from paperlib.errors import UserError
+from paperlib.report.difference import difference
 from paperlib.report.verdict import (
     FAILS,
     HOLDS,
+    NO_EFFECT,
     UNTOLD,
     Claim,
     all_of,
     conclude,
-    difference,
     judge,
     judge_all,
 )
@@ -41,6 +42,17 @@ def test_judge(ours, rival, direction, verdict):
     assert judge(difference("x", ours, rival), direction) == verdict
 
 
+def test_a_size_that_would_matter_is_excluded_or_not():
+    found = difference("x", [1.0, 0.0, -1.0], [0.0, 0.0, 0.0])  # 0 [-2.48, +2.48]
+    assert judge(found, "higher", 2.4) == judge(found, "lower", 2.4) == UNTOLD
+    assert judge(found, "higher", 2.6) == judge(found, "lower", 2.6) == NO_EFFECT
+    lopsided = difference("x", [0.0, -1.0, -3.0], [0.0, 0.0, 0.0])  # -1.3 [-5.1, +2.5]
+    assert judge(lopsided, "higher", 3.0) == NO_EFFECT  # a gain of 3 is out of the question
+    assert judge(lopsided, "lower", 3.0) == UNTOLD  # a loss is not
+    below = difference("x", [-5.0, -5.2], [0.0, 0.0])
+    assert judge(below, "higher", 3.0) == FAILS  # and not merely no effect
+
+
 def test_what_cannot_be_judged_is_refused():
     with pytest.raises(UserError, match="2 seeds against 3"):
         difference("x", [1.0, 2.0], [1.0, 2.0, 3.0])
@@ -62,7 +74,16 @@ def test_conclude_writes_the_verdict_and_the_page(tmp_path):
     assert "a \\| b." in page  # a bar would end the cell
     assert page.index("Fig. 2") < page.index("Fig. 10") < page.index("Table 2")
     assert page.count("| Table 2 |") == 1 and "|  | two. | y | **does not hold** |" in page
-    assert "In all: 2 holds, 1 does not hold, 1 cannot be told here, 0 shown." in page
+    assert "From runs and code: 2 holds, 1 does not hold, 1 cannot be told here." in page
+    assert "print against itself" not in page and "Primary" not in page
+    (tmp_path / "tiny" / "primary.md").write_text("## Primary claims\n\nnone yet\n")
+    beyond = tmp_path / "tiny" / "beyond"
+    beyond.mkdir()
+    conclude(beyond, "paper_audit", "Print", [Claim("p.", "q.", FAILS)])
+    page = (tmp_path / "tiny" / "index.md").read_text()
+    assert "The papers' print against itself: 1 does not hold." in page
+    assert "2 holds, 1 does not hold, 1 cannot" in page  # print does not count as a run's
+    assert page.index("none yet") < page.index("exploratory")
 
 
 def test_a_claim_of_several_parts():
@@ -71,5 +92,7 @@ def test_a_claim_of_several_parts():
     unclear = difference("", [1.0, -1.0], [0.0, 0.0])
     assert judge_all([up, up], "higher") == judge_all([down], "lower") == HOLDS
     assert judge_all([up, unclear], "higher") == judge_all([up, None], "higher") == UNTOLD
-    assert judge_all([up, unclear, down], "higher") == FAILS
+    # one part that fails is not enough: of many parts one always does
+    assert judge_all([up, unclear, down], "higher") == UNTOLD
+    assert judge_all([down, down], "higher") == FAILS
     assert all_of([]) == UNTOLD

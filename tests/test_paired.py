@@ -11,8 +11,8 @@ from paperlib.evaluation.passk import LEVELS
 from paperlib.experiments.recipes import eval_settings, recipe
 from paperlib.files import write_json_atomic
 from paperlib.report import paired as h
+from paperlib.report.difference import difference
 from paperlib.report.style import panels
-from paperlib.report.verdict import difference
 
 
 def frame(**values):
@@ -49,8 +49,13 @@ def test_compare_corrects_over_all_rows():
                       ["pass@1", "pass@16"])
     assert table["metric"].tolist() == ["pass@1"] * 2 + ["pass@16"] * 2
     np.testing.assert_allclose(table["mean"], [4 / 3, -26 / 3, 8 / 3, -52 / 3])
-    # differences 1, 2, 1: mean 4/3, standard error 1/3, t = 4 with 2 degrees of freedom
-    assert table["p"][0] == pytest.approx(2 * stats.t.sf(4, 2))
+    # residuals after the means of methods and seeds, in ninths: MEDS -1 5 -4, DAPO 2 -1 -1, GRPO
+    # -1 -4 5 make 90 / 81 over 4 degrees of freedom, twice that the variance of a difference
+    spread = h.family_spread(data, "pass@1")
+    assert (spread.sd, spread.df) == (pytest.approx(np.sqrt(2 * 90 / 81 / 4)), 4)
+    t = (4 / 3) / (spread.sd / np.sqrt(3))
+    assert table["p"][0] == pytest.approx(2 * stats.t.sf(t, 4))
+    assert table["high"][0] == pytest.approx(4 / 3 + spread.half_width(3))
     np.testing.assert_allclose(table["holm"], h.holm(table["p"]))
     one_seed = h.compare(frame(MEDS=[50], DAPO=[49]), [("MEDS", "DAPO")], ["pass@1"])
     assert one_seed[["low", "p", "holm"]].isna().all(axis=None)
@@ -60,14 +65,14 @@ def test_compare_corrects_over_all_rows():
 
 
 def test_a_hollow_mark_where_the_correction_takes_the_difference_away():
-    data = h.compare(frame(MEDS=[50, 52, 54], DAPO=[49, 50, 53], GRPO=[40, 41.1, 44]),
+    data = h.compare(frame(MEDS=[50, 52, 54], DAPO=[50, 50.5, 54], GRPO=[40, 41.1, 44]),
                      [("MEDS", "DAPO"), ("GRPO", "DAPO")], ["pass@1", "pass@16"])
     axes = panels(1, 1)[1][0, 0]
     h.forest(axes, data[data["metric"] == "pass@1"], "points")
     assert [t.get_text() for t in axes.get_yticklabels()] == ["MEDS − DAPO", "GRPO − DAPO"]
     marks = [line for line in axes.lines if line.get_marker() == "o"]
     assert [line.get_markerfacecolor() == "white" for line in marks] == [True, False]
-    np.testing.assert_allclose(marks[0].get_xdata(), 4 / 3)
+    np.testing.assert_allclose(marks[0].get_xdata(), 0.5)
 
 
 def test_measures_of_a_run(tmp_path):
@@ -83,7 +88,8 @@ def test_measures_of_a_run(tmp_path):
     assert h.measures(run, settings) is None  # not evaluated yet
     same, other = "<reasoning>\n1+2=3\n</reasoning>", "<reasoning>\n1+3=4\n</reasoning>"
     problems = [{"level": level, "n": 4, "correct": 1, "truncated": 1, "mean_length": 10.0,
-                 "responses": [same, same, same, other]} for level in LEVELS]
+                 "responses": [same, same, same, other], "grades": [0, 0, 0, 1]}
+                for level in LEVELS]
     result = {"settings": settings.to_dict(), "problems": problems}
     write_json_atomic(tmp_path / "8.json", result)
     found = h.measure_frame({"R1": [run]}, settings).iloc[0]

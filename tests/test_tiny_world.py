@@ -23,7 +23,7 @@ from paperlib.tasks.tiny.problems import (
     tiny_problem,
     tiny_split,
 )
-from paperlib.tasks.tiny.solutions import HABITS, diagnose, draw_solution, write_solution
+from paperlib.tasks.tiny.solutions import HABITS, TRAPS, diagnose, draw_solution, write_solution
 
 PROMPTS = pytest.mark.parametrize("prompt", ["tags", "boxed"])
 PROBLEM = TinyProblem(
@@ -113,11 +113,14 @@ def sample(policy, problems, prompt, n):
 
 
 @PROMPTS
-def test_base_is_right_about_half_the_time_and_stops(policy, prompt):
+def test_base_is_right_about_half_the_time_but_in_traps_and_stops(policy, prompt):
     problems = tiny_split("tiny-test")
     texts, truncated = sample(policy, problems, prompt, 2)
-    right = [grade(t, p.answer) for p, t in zip(np.repeat(problems, 2), texts, strict=True)]
+    right = np.array([grade(t, p.answer)
+                      for p, t in zip(np.repeat(problems, 2), texts, strict=True)])
+    trap = np.repeat([p.subject in TRAPS for p in problems], 2)
     assert 0.35 < np.mean(right) < 0.60 and np.mean(truncated) < 0.02
+    assert right[trap].mean() < 0.40 < 0.45 < right[~trap].mean()
     assert np.mean([("</answer>" if prompt == "tags" else "\\boxed") in t for t in texts]) > 0.8
 
 

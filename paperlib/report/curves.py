@@ -10,8 +10,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from paperlib.experiments.store import Run
+from paperlib.report.difference import Difference, difference
 from paperlib.report.style import legend_below, mean_band, panels
-from paperlib.report.verdict import Difference, difference
 
 LABELS = {
     "reward/correctness": "correctness reward",

@@ -1,7 +1,6 @@
 """Runs against each other: what each is worth, differences paired by seed, counts of collapses."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,11 @@ from paperlib.evaluation.diversity import (
 )
 from paperlib.evaluation.settings import EvalSettings
 from paperlib.experiments.store import Run
+from paperlib.report.difference import Difference, Spread, difference, pooled_spread
 from paperlib.report.scores import last_result, score
 from paperlib.report.style import INK, color
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD, Difference, difference
+from paperlib.report.verdict import ABSENT, FAILS, HOLDS, UNTOLD
+from paperlib.tasks.grading import extract_answer
 
 SECONDS = ("seconds/sample", "seconds/terms", "seconds/update")
 
@@ -30,8 +31,9 @@ def measures(run: Run, settings: EvalSettings) -> dict[str, float] | None:
 
     ``pass@k`` in percent, averaged over levels; ``TF-IDF diversity`` and ``path diversity`` (share
     of pairs of a problem's responses that write other equations), x 100; ``truncated``, %;
-    ``length``, tokens; of the training (Base: NaN) ``collapsed``, 100 or 0, NaN for too short a
-    run (:mod:`paperlib.evaluation.collapse`), and ``seconds per step`` without checkpoints.
+    ``length``, tokens; ``same answer``, %: how often two wrong answers to a problem are the same
+    (NaN if no problem has two); of the training (Base: NaN) ``collapsed``, 100 or 0, NaN for too
+    short a run (:mod:`paperlib.evaluation.collapse`), and ``seconds per step`` without checkpoints.
     """
     result = last_result(run, settings)
     if result is None:
@@ -48,9 +50,21 @@ def measures(run: Run, settings: EvalSettings) -> dict[str, float] | None:
         "path diversity": 100 * float(np.mean(paths)),
         "truncated": 100 * sum(p["truncated"] for p in problems) / len(texts),
         "length": float(np.mean([p["mean_length"] for p in problems])),
+        "same answer": repeated(result),
         "collapsed": np.nan if fate == "too short" else 100.0 * (fate == "collapsed"),
         "seconds per step": metrics[list(SECONDS)].sum(axis=1).mean() if len(metrics) else np.nan,
     }
+
+
+def repeated(result: dict[str, Any]) -> float:
+    """How often two wrong answers to a problem are the same, in percent, averaged over the problems
+    of an evaluation that have two; NaN if none has."""
+    shares = []
+    for problem in result["problems"]:
+        graded = zip(problem["responses"], problem["grades"], strict=True)
+        answers = [extract_answer(text) for text, right in graded if not right]
+        shares.append(1 - pair_diversity([answer for answer in answers if answer is not None]))
+    return 100 * float(pd.Series(shares, dtype=float).mean())  # leaves NaN out
 
 
 def measure_frame(runs: Mapping[str, Sequence[Run]], settings: EvalSettings) -> pd.DataFrame:
@@ -69,8 +83,18 @@ def _both(frame: pd.DataFrame, method: str, rival: str, metric: str) -> np.ndarr
     return table.reindex(columns=[method, rival]).dropna().to_numpy(dtype=float).T
 
 
+def family_spread(frame: pd.DataFrame, metric: str) -> Spread | None:
+    """The spread of a paired difference in a metric, pooled over all methods of ``frame`` that have
+    more than one seed."""
+    table = frame.pivot(index="method", columns="seed", values=metric)
+    return pooled_spread(table[table.notna().sum(axis=1) > 1].to_numpy(dtype=float))
+
+
 def gap(frame: pd.DataFrame, method: str, rival: str, metric: str, **how: Any) -> Difference | None:
-    """``method - rival`` in a metric, paired by seed; None if no seed has both."""
+    """``method - rival`` in a metric, paired by seed, with the spread of all methods of ``frame``;
+    None if no seed has both. ``how`` goes to :func:`paperlib.report.difference.difference`."""
+    if "spread" not in how:
+        how["spread"] = family_spread(frame, metric)
     return difference(f"{method} - {rival}, {metric}", *_both(frame, method, rival, metric), **how)
 
 
@@ -94,14 +118,20 @@ def compare(
     frame: pd.DataFrame, pairs: Iterable[tuple[str, str]], metrics: Iterable[str]
 ) -> pd.DataFrame:
     """Every pair in every metric: ``method``, ``rival``, ``metric``, ``mean``, ``low``, ``high``
-    (95 % t-interval, NaN for one seed), ``seeds``, ``p`` of the paired t-test (NaN for one seed,
-    and for seeds that all differ by the same) and ``holm``, corrected over all rows."""
+    (95 % t-interval with the spread of all methods of ``frame``, NaN for one seed), ``seeds``,
+    ``p`` of the same test (NaN for one seed, and without any spread) and ``holm``, corrected over
+    all rows."""
     rows = []
-    for metric, (method, rival) in product(metrics, pairs):
-        values = _both(frame, method, rival, metric)
-        if found := difference("", *values):
-            alike = np.ptp(values[0] - values[1]) < 1e-9
-            p = np.nan if alike else stats.ttest_rel(*values).pvalue
+    for metric in metrics:
+        spread = family_spread(frame, metric)
+        for method, rival in pairs:
+            found = gap(frame, method, rival, metric, spread=spread)
+            if found is None:
+                continue
+            p = np.nan
+            if spread and found.seeds > 1:
+                t = found.mean / (spread.sd / np.sqrt(found.seeds))
+                p = 2 * stats.t.sf(abs(t), spread.df)
             rows.append((method, rival, metric, found.mean, found.low, found.high, found.seeds, p))
     columns = ["method", "rival", "metric", "mean", "low", "high", "seeds", "p"]
     data = pd.DataFrame(rows, columns=columns).astype({"low": float, "high": float, "p": float})
@@ -140,17 +170,25 @@ def tally(who: str, counted: tuple[int, int]) -> str:
 
 
 def occurs(counted: tuple[int, int]) -> str:
-    """The verdict on "such runs collapse": in one at least; from two runs on, none refutes it."""
+    """The verdict on "such runs collapse": in one at least. Where none of two runs or more does,
+    the paper's condition is absent."""
     collapsed, told = counted
-    return HOLDS if collapsed else FAILS if told >= 2 else UNTOLD
+    return HOLDS if collapsed else ABSENT if told >= 2 else UNTOLD
 
 
 def never(counted: tuple[int, int]) -> str:
-    """The verdict on "such runs do not collapse": refuted by one; it takes two runs to hold."""
-    return FAILS if counted[0] else HOLDS if counted[1] >= 2 else UNTOLD
+    """The verdict on "such runs do not collapse": refuted by one. It takes nine runs to hold: none
+    of nine leaves rates up to 28 % (95 %), none of three up to 63 %."""
+    return FAILS if counted[0] else HOLDS if counted[1] >= 9 else UNTOLD
 
 
 def prevented(counted: tuple[int, int], rivals: tuple[int, int]) -> str:
-    """The verdict on "such runs never collapse, the rivals do". One collapse refutes it; where
-    the rivals do not collapse either, there was nothing to prevent."""
-    return never(counted) if counted[0] or rivals[0] else UNTOLD
+    """The verdict on "such runs never collapse, the rivals do". One collapse refutes it; it holds
+    where the counts differ by Fisher's exact test; where the rivals do not collapse either, there
+    was nothing to prevent."""
+    if counted[0]:
+        return FAILS
+    if not rivals[0]:
+        return occurs(rivals)
+    table = [[counted[0], counted[1]], [rivals[0], rivals[1] - rivals[0]]]
+    return HOLDS if stats.fisher_exact(table).pvalue < 0.05 else UNTOLD

@@ -6,11 +6,14 @@ beside ours as if the two could be compared.
 """
 
 import json
+import statistics
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
 from paperlib.errors import check_choice
 from paperlib.report.cells import bold_max, cohen_marks
+from paperlib.report.difference import Difference
 from paperlib.report.tables import NOTES, Column, Printed, Row, Table
 
 _PAPERS = {"memory_r": "Memory-R+ (arXiv 2504.02273)", "meds": "MEDS (arXiv 2604.11297)"}
@@ -48,3 +51,36 @@ def published_table(paper: str, name: str = "table1") -> Table:
         decimals=1 if paper == "memory_r" else 2,
         rule=cohen_marks if paper == "memory_r" else bold_max,
     )
+
+
+def printed_gaps(
+    paper: str, method: str, rival: str, benchmark: str, column: str
+) -> dict[str, float]:
+    """``method - rival`` in a column of the paper's Table 1 ("GSM8K", "last"; "Average", "pass@1"),
+    in points, by model."""
+    cells = {(r["model"], r["method"]): r[benchmark][column] for r in published(paper)["table1"]}
+    models = dict.fromkeys(model for model, _ in cells)
+    return {m: round(cells[m, method][0] - cells[m, rival][0], 2) for m in models}
+
+
+def margin(gaps: Mapping[str, float]) -> float:
+    """The smallest effect that would matter: the median printed gap, but no less than 3 points."""
+    return max(3.0, statistics.median(map(abs, gaps.values())))
+
+
+def side_by_side(rows: Mapping[str, tuple[Mapping[str, float], Difference | None]]) -> str:
+    """Markdown: of each difference the paper's gaps by model, ours with its interval, and on how
+    many of the paper's models ours has the printed direction."""
+    models = list(next(iter(rows.values()))[0])
+    lines = [f"| points | {' | '.join(models)} | ours | same direction |",
+             "|---" * (len(models) + 3) + "|"]  # fmt: skip
+    for name, (gaps, found) in rows.items():
+        ours, same = "missing", "–"
+        if found:
+            ours = f"{found.mean:+.1f}"
+            if found.low is not None:
+                ours += f" [{found.low:+.1f}, {found.high:+.1f}]"
+            same = f"{sum(gap * found.mean > 0 for gap in gaps.values())} of {len(gaps)}"
+        printed = " | ".join(f"{gaps[model]:+.2f}" for model in models)
+        lines.append(f"| {name} | {printed} | {ours} | {same} |")
+    return "\n".join(lines) + "\n"

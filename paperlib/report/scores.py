@@ -10,8 +10,8 @@ from paperlib.experiments.rows import Runs
 from paperlib.experiments.sizes import short_name
 from paperlib.experiments.store import Run
 from paperlib.files import read_json
+from paperlib.report.difference import Difference, difference, pooled_spread
 from paperlib.report.tables import NOTES
-from paperlib.report.verdict import Difference, difference
 from paperlib.tasks.data import problem_count
 
 CHECKPOINTS = ("last", "best")  # "max" needs test values of every checkpoint
@@ -85,13 +85,15 @@ def compare(
     runs: dict[str, Runs], tests: dict[str, EvalSettings], what: str, method: str, rival: str,
     k: int = 1, *, level: int | str = AVERAGE, claimed: Sequence[str] = (),
 ) -> tuple[list[Difference | None], str]:
-    """``method - rival`` at the last checkpoint, paired by seed: one difference a model (``runs``
-    and ``tests`` are by model), and all of them in words. ``claimed``: words in the names of the
-    models that a claim is about; if the profile has none of them, all of its models count."""
+    """``method - rival`` at the last checkpoint, paired by seed, with the spread of all trained
+    methods: one difference a model (``runs`` and ``tests`` are by model), and all of them in words.
+    ``claimed``: words in the names of the models that a claim is about; if the profile has none of
+    them, all of its models count."""
     found, texts = [], []
     for model in [m for m in runs if any(word in m for word in claimed)] or runs:
-        pair = (last_scores(runs[model][m], tests[model], k, level) for m in (method, rival))
-        found.append(difference(what, *pair))
+        scores = {m: last_scores(of, tests[model], k, level) for m, of in runs[model].items()}
+        spread = pooled_spread([of for of in scores.values() if len(of) > 1])
+        found.append(difference(what, scores[method], scores[rival], spread=spread))
         name = f"{short_name(model)}: " if len(runs) > 1 else ""
         texts.append(f"{name}{found[-1] or 'missing'}")
     return found, "; ".join(texts)

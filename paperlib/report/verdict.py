@@ -1,5 +1,4 @@
-"""Paper against ours: paired differences over seeds with intervals, what they allow to say of each
-claim, and all of it on one page, figures/<profile>/index.md."""
+"""What an interval allows to say of a claim; all claims on one page, figures/<profile>/index.md."""
 
 import re
 from collections import Counter
@@ -7,92 +6,57 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-from scipy import stats
-
-from paperlib.errors import UserError, check_choice
+from paperlib.errors import check_choice
 from paperlib.files import read_json, write_json_atomic, write_text_atomic
+from paperlib.report.difference import Difference
 
 PAPERS = {"memory_r": "Memory-R+", "meds": "MEDS", "beyond": "Beyond both papers"}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Mean of ``method - rival`` over seeds with its 95 % t-interval (None for one seed)."""
-
-    what: str
-    mean: float
-    low: float | None
-    high: float | None
-    seeds: int
-    unit: str = "points"
-    decimals: int = 1
-
-    def __str__(self) -> str:
-        def number(value: float) -> str:
-            return f"{value:+.{self.decimals}f}"
-
-        text = f"{self.what}: {number(self.mean)}{' ' if self.unit else ''}{self.unit}"
-        if self.low is None:
-            return f"{text} (one seed, no interval)"
-        return f"{text} [{number(self.low)}, {number(self.high)}] (95 %, {self.seeds} seeds)"
-
-    @property
-    def verdict(self) -> str:
-        """``higher``, ``lower`` or ``cannot be told``: whether the interval excludes 0. One without
-        width, of seeds that happen to differ by the same amount, says nothing of other seeds."""
-        if self.low is None or self.low <= 0 <= self.high or self.high - self.low < 1e-9:
-            return "cannot be told"
-        return "higher" if self.low > 0 else "lower"
-
-
-def difference(
-    what: str, method: Sequence[float | None], rival: Sequence[float | None], *,
-    unit: str = "points", decimals: int = 1,
-) -> Difference | None:
-    """``method - rival`` of one value per seed each, None where it is missing; None if no seed has
-    both. A rival with a single value (Base) stands for all seeds."""
-    rivals = list(rival) * len(method) if len(rival) == 1 else list(rival)
-    if len(rivals) != len(method):
-        raise UserError(f"{what}: {len(method)} seeds against {len(rivals)}; give the same seeds")
-    pairs = [(a, b) for a, b in zip(method, rivals, strict=True) if None not in (a, b)]
-    if not pairs:
-        return None
-    gaps = np.array([a - b for a, b in pairs], dtype=float)
-    mean, n = float(gaps.mean()), len(gaps)
-    if n == 1:
-        return Difference(what, mean, None, None, 1, unit, decimals)
-    # t with n - 1 degrees of freedom: with three seeds an honest interval is a wide one
-    half = float(stats.t.ppf(0.975, n - 1) * gaps.std(ddof=1) / np.sqrt(n))
-    return Difference(what, mean, mean - half, mean + half, n, unit, decimals)
-
+AUDIT = "paper_audit"  # its statements are about print, not about runs
 
 HOLDS, FAILS, UNTOLD, SHOWN = "holds", "does not hold", "cannot be told here", "shown"
-VERDICTS = (HOLDS, FAILS, UNTOLD, SHOWN)  # SHOWN: an illustration, nothing is claimed
+NO_EFFECT, BUILT, ABSENT = (
+    "no effect of that size", "by construction", "condition absent here",
+)  # fmt: skip
+# What each says. Only the first four speak of a claim of a paper.
+VERDICTS = {
+    HOLDS: "the interval lies on the claimed side of 0",
+    FAILS: "it lies on the other side",
+    NO_EFFECT: "it holds 0 and excludes the smallest effect that would matter",
+    UNTOLD: "it holds both",
+    ABSENT: "what the paper reports of its models does not occur here, so its cure cannot be tried",
+    BUILT: "an identity, or a property of the code: checked, and no news",
+    SHOWN: "an illustration, nothing is claimed",
+}
 
 
-def judge(found: Difference | None, direction: str) -> str:
+def judge(found: Difference | None, direction: str, margin: float | None = None) -> str:
     """Whether ``found`` lies in the claimed ``direction``, "higher" or "lower".
 
-    "does not hold" needs an interval on the other side of 0; one that holds 0 tells nothing.
+    ``margin``, in the unit of ``found``: the smallest effect that would matter, mostly the paper's
+    own. Excluded on the claimed side it is :data:`NO_EFFECT`, whatever the other side: half of two
+    one-sided tests, since a claim has one side.
     """
     check_choice("direction", direction, ("higher", "lower"))
-    if found is None or found.verdict == "cannot be told":
+    if found is None or found.low is None or found.high - found.low < 1e-9:
         return UNTOLD
-    return HOLDS if found.verdict == direction else FAILS
+    if found.verdict != "cannot be told":
+        return HOLDS if found.verdict == direction else FAILS
+    limit = found.high if direction == "higher" else -found.low
+    return NO_EFFECT if margin is not None and limit < margin else UNTOLD
 
 
 def all_of(verdicts: Iterable[str]) -> str:
-    """The verdict on a claim of several parts: all must hold, and one that fails is enough."""
+    """The verdict on a claim of several parts: what all of them say. If one part that fails were
+    enough, a claim of many parts would fail by chance."""
     parts = set(verdicts)
-    if FAILS in parts:
-        return FAILS
-    return HOLDS if parts == {HOLDS} else UNTOLD
+    return parts.pop() if len(parts) == 1 else UNTOLD
 
 
-def judge_all(found: Iterable[Difference | None], direction: str) -> str:
+def judge_all(
+    found: Iterable[Difference | None], direction: str, margin: float | None = None
+) -> str:
     """:func:`judge` of every one of several differences, as one verdict."""
-    return all_of(judge(one, direction) for one in found)
+    return all_of(judge(one, direction, margin) for one in found)
 
 
 @dataclass(frozen=True)
@@ -124,29 +88,40 @@ def conclude(folder: Path, stem: str, title: str, claims: Sequence[Claim]) -> st
 def write_index(profile_folder: Path) -> None:
     """Write ``<profile_folder>/index.md``: one row a claim, by paper and artefact, from all
     ``*_verdict.json`` there are."""
-    counts, tables = Counter(), []
+    counts, audit, tables = Counter(), Counter(), []
     for paper, name in PAPERS.items():
         paths = sorted((profile_folder / paper).glob("*_verdict.json"), key=_natural)
         if paths:
-            tables += ["", f"## {name}", ""]
+            tables += ["", f"### {name}", ""]
             tables += ["| artefact | claim | here | verdict |", "|---|---|---|---|"]
         for path in paths:
             record = read_json(path)
             artefact = _link(path, record["title"])
             for claim in record["claims"]:
-                counts[claim["verdict"]] += 1
+                of = audit if path.name.startswith(AUDIT) else counts
+                of[claim["verdict"]] += 1
                 cells = (artefact, claim["claim"], claim["finding"], f"**{claim['verdict']}**")
                 tables.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
                 artefact = ""  # named once
+    primary = profile_folder / "primary.md"
+    meanings = [f"- *{name}*: {what}" for name, what in VERDICTS.items()]
+
+    def counted(counts: Counter[str]) -> str:
+        return ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v])
+
     lines = [
         f"# What the `{profile_folder.name}` profile says",
         "",
-        "Every artefact with the claim behind it, what our runs show, and the verdict: the claim "
-        "*holds*, *does not hold*, or *cannot be told here*, each judged by a 95 % interval over "
-        "seeds where there is one; *shown* is an illustration. The models and data are not the "
-        "papers': a verdict speaks of this profile alone.",
+        "The models and data are not the papers': a verdict speaks of this profile alone. Verdicts "
+        "from runs are judged by intervals over seeds, at 95 % each but for the primary claims:",
         "",
-        "In all: " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS) + ".",
+        *meanings,
+        *(["", primary.read_text(encoding="utf-8").rstrip()] if primary.exists() else []),
+        "",
+        "## All other claims, exploratory",
+        "",
+        f"From runs and code: {counted(counts)}.",
+        *([f"The papers' print against itself: {counted(audit)}."] if audit else []),
         *tables,
     ]
     write_text_atomic(profile_folder / "index.md", "\n".join(lines) + "\n")

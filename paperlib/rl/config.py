@@ -86,6 +86,10 @@ class RunConfig:
     micro_batch_tokens: int = 8192  # padded tokens of one forward pass with gradient
     save_steps: int = 15  # generation steps between checkpoints
 
+    # What equal configs of another version computed otherwise: 2, since each rollout draws from
+    # seed, prompt and place, and the tiny world has traps.
+    version: int = 2
+
     def __post_init__(self) -> None:
         for name, valid in CHOICES.items():
             check_choice(name, getattr(self, name), valid)

@@ -11,7 +11,7 @@ from paperlib.tasks.rows import Problem
 LEVELS = (1, 2, 3, 4)
 # Problems per level of each split. Splits share no question, and none is trained on by the
 # supervised recipe of the base model.
-SPLITS = {"tiny-test": 40, "tiny-validation": 16, "tiny-train": 32, "tiny-smoke": 2}
+SPLITS = {"tiny-test": 100, "tiny-validation": 32, "tiny-train": 32, "tiny-smoke": 2}
 SMALL = "tiny-small"
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gus", "Hana")

@@ -21,9 +21,13 @@ HABITS = (
 )
 CATEGORIES = (*HABITS, "arithmetic_slip", "other")  # everything diagnose can say of a wrong answer
 FAVOURITE = dict(zip(THINGS, HABITS, strict=True))
-FAVOURITE_SHARE = 0.6
-# of solutions by level; with the model's own slips the base is right about half the time
-FLAWED = {1: 0.38, 2: 0.45, 3: 0.50, 4: 0.55}
+# of solutions by level, and of those the favourite habit's share; with the model's own slips the
+# base is right about half the time
+FLAWED, FAVOURITE_SHARE = {1: 0.38, 2: 0.45, 3: 0.50, 4: 0.55}, 0.6
+# Where these are counted the habit, not the truth, is what the base says most often: greedy
+# decoding errs, and a policy that only grows sharper grows worse.
+TRAPS, TRAP_FLAWED, TRAP_SHARE = ("apples", "coins"), 0.8, 0.9
+LAST = 0.8  # of the errors in a step are in the last one, so that a prompt's errors are alike
 
 Step = tuple[int, str, int, int]  # value, operation, operand, result
 _EQUATION = re.compile(r"(\d+)([+\-*])(\d+)=(\d+)")
@@ -42,12 +46,15 @@ def without_carry(value: int, op: str, operand: int) -> int | None:
 def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
     """A completion for the ``tags`` or ``boxed`` prompt: right with probability about
     1 - FLAWED[level], else with the thing's favourite habit or, less often, another one."""
+    flawed, share = FLAWED[int(problem.level or 1)], FAVOURITE_SHARE
+    if problem.subject in TRAPS:
+        flawed, share = TRAP_FLAWED, TRAP_SHARE
     while True:  # a habit that the problem does not admit is drawn again
         habit = "none"
-        if rng.random() < FLAWED[int(problem.level or 1)]:
+        if rng.random() < flawed:
             favourite = FAVOURITE[problem.subject]
             others = [h for h in HABITS if h != favourite]
-            habit = favourite if rng.random() < FAVOURITE_SHARE else rng.choice(others)
+            habit = favourite if rng.random() < share else rng.choice(others)
         if completion := write_solution(rng, problem, prompt, habit):
             return completion
 
@@ -85,7 +92,7 @@ def flawed_steps(rng: random.Random, problem: TinyProblem, habit: str) -> list[S
     """The steps written down under a habit, later ones carried on from the error; None if the
     problem does not admit the habit or its answer would be right all the same."""
     plan = [*problem.steps]
-    at = rng.randrange(len(plan))
+    at = len(plan) - 1 if rng.random() < LAST else rng.randrange(len(plan))
     op, operand = plan[at]
     if habit == "wrong_operation":
         plan[at] = ({"+": "-", "-": "+", "*": "+"}[op], operand)
