@@ -105,7 +105,7 @@ def test_what_is_there_costs_nothing(tmp_path, complete_machine):
     problems = [{"level": level, "n": 8, "correct": 4} for level in (1, 2, 3, 4)]
     put(grpo, (48,), [(splits[0], {48: problems})])
     left = Job(grpo, splits, "all", threads=1, device="auto")
-    assert costs.cost(left).evaluated == 400 * 16 * 80 and costs.cost(left).trained == 0
+    assert costs.cost(left).evaluated == 400 * 8 * 80 and costs.cost(left).trained == 0
     grpo.evaluation_path(48, splits[1]).write_text("{}")
     assert costs.cost(left) == costs.Cost()
     lines, _, _ = plan_of(tmp_path, "table1-meds", profile="tiny", seeds=(0, 1))

@@ -1,7 +1,7 @@
 """Recipes and variants: the papers' numbers, what a profile may change, names of stored runs."""
 
 import itertools
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -224,3 +224,21 @@ def test_models_of_a_profile():
 
 def test_every_benchmark_has_a_heading():
     assert [*sorted(BENCHMARKS)] == [n for n in task_names() if n.startswith("paperlib_")]
+
+
+def test_worlds_change_the_condition_and_not_the_method():
+    """Base is the world's own model; smoke keeps its size; nothing else may differ."""
+    for paper, method in (("memory_r", "Memory-R+"), ("meds", "MEDS"), ("meds", "Base")):
+        tiny, smoke = (recipe(paper, method, profile, 0) for profile in ("tiny", "smoke"))
+        assert variants.in_world(tiny, "tuned") == tiny
+        weak = variants.in_world(tiny, "weak")
+        assert weak == replace(tiny, model="tiny-weak")
+        assert variants.in_world(smoke, "few") == smoke
+        few = variants.in_world(tiny, "few")
+        if method == "Base":
+            assert few == tiny
+        else:
+            visits = few.max_steps * few.prompts_per_step / problem_count(few.dataset)
+            assert visits == 48 and few.terms == tiny.terms and few.hash != tiny.hash
+    with pytest.raises(UserError, match="valid: tuned, weak, few"):
+        variants.in_world(tiny, "hard")

@@ -124,6 +124,16 @@ def test_base_is_right_about_half_the_time_but_in_traps_and_stops(policy, prompt
     assert np.mean([("</answer>" if prompt == "tags" else "\\boxed") in t for t in texts]) > 0.8
 
 
+@PROMPTS
+def test_the_weak_base_hardly_ever_keeps_the_format(prompt):
+    """The condition of Memory-R+: few rollouts of a group are rewarded at all, but some are."""
+    problems = tiny_split("tiny-validation")
+    texts, _ = sample(load_policy("tiny-weak"), problems, prompt, 4)
+    end = "</answer>" if prompt == "tags" else "\\boxed"
+    right = [grade(t, p.answer) for p, t in zip(np.repeat(problems, 4), texts, strict=True)]
+    assert 0.02 < np.mean(right) < 0.2 and 0.05 < np.mean([end in t for t in texts]) < 0.4
+
+
 @pytest.mark.slow
 @PROMPTS
 def test_every_problem_is_within_reach_and_every_habit_is_there(policy, prompt):

@@ -57,6 +57,19 @@ def small_data_settings(profile: str, split: str) -> EvalSettings:
     return replace(settings, prompt=small_data("R1", profile, 0).prompt)
 
 
+WORLDS = tuple(SETTINGS["worlds"])
+
+
+def in_world(config: RunConfig, world: str) -> RunConfig:
+    """A run of the tiny profile under one of :data:`WORLDS`; ``smoke`` takes the model alone."""
+    check_choice("world", world, WORLDS)
+    changes = SETTINGS["worlds"][world]
+    kept = changes if config.profile == "tiny" else {k: changes[k] for k in changes if k == "model"}
+    if not config.max_steps:
+        kept = {k: kept[k] for k in kept if k == "model"}
+    return replace(config, **kept)
+
+
 AUTHORS = "Authors' weights, K=20"
 
 

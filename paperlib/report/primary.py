@@ -26,7 +26,7 @@ from paperlib.report.paired import family_spread, gap, measure_frame
 from paperlib.report.verdict import UNTOLD, judge, write_index
 
 CLAIMS = Path(__file__).with_name("claims.toml")
-READ_OUTS = ("pass@1", "pass@16", "TF-IDF diversity", "path diversity", "same answer")
+READ_OUTS = ("pass@1", "pass@8", "TF-IDF diversity", "path diversity", "same answer")
 ROUND, MOST, ERROR, AT_MOST = 3, 18, 0.05, 12  # seeds, seeds, of all together, claims
 
 

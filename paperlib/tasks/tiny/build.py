@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from paperlib.files import write_json_atomic
 from paperlib.tasks.prompts import SYSTEM_PROMPTS, build_prompt
-from paperlib.tasks.tiny import ENCODER_DIR, MODEL_DIR
+from paperlib.tasks.tiny import ENCODER_DIR, MODEL_DIR, WEAK_DIR
 from paperlib.tasks.tiny.problems import LEVELS, draw_problem, held_out_questions
 from paperlib.tasks.tiny.solutions import HABITS, draw_solution, write_solution
 
@@ -36,6 +36,8 @@ MODEL_BATCH, MICRO_BATCH = 64, 16
 # Steps and learning rate of each stage; the second mends the arithmetic: after the first a quarter
 # of all responses slips.
 STAGES = ((850, 4e-3), (300, 2e-3))
+# The weak base goes on for so long on solutions of which so many have no format.
+WEAK_STAGE, WEAK_BROKEN = (60, 1e-3), 0.8
 ENCODER_STEPS, ENCODER_BATCH, ENCODER_LR = 400, 64, 2e-3
 Row = tuple[torch.Tensor, torch.Tensor]  # token ids of prompt and solution; -1 for the prompt's
 
@@ -45,8 +47,9 @@ def build(seed: int = 0) -> None:
     started = time.time()
     torch.set_num_threads(1)
     tokenizer = build_tokenizer(seed)
-    tokenizer.save_pretrained(MODEL_DIR)
-    loss = _build_model(tokenizer, MODEL_DIR, seed)
+    for folder in (MODEL_DIR, WEAK_DIR):
+        tokenizer.save_pretrained(folder)
+    loss = _build_model(tokenizer, seed)
     _build_encoder(tokenizer, ENCODER_DIR, seed)
     write_json_atomic(MODEL_DIR / "recipe.json", {
         "seed": seed, "stages": STAGES, "batch": MODEL_BATCH,
@@ -86,8 +89,9 @@ def build_tokenizer(seed: int):
     return tokenizer
 
 
-def _build_model(tokenizer, folder: Path, seed: int) -> float:
-    """Train and save the base model; the mean loss of the last 50 steps."""
+def _build_model(tokenizer, seed: int) -> float:
+    """Train and save the base model, then the weak one; the base's mean loss of the last 50 steps.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -97,22 +101,26 @@ def _build_model(tokenizer, folder: Path, seed: int) -> float:
     for stage, (steps, rate) in enumerate(STAGES):
         loss = _train(model, tokenizer, seed, stage, steps, rate)
     model.generation_config.update(do_sample=True, temperature=1.0, top_k=0, top_p=1.0)
-    model.save_pretrained(folder)
+    model.save_pretrained(MODEL_DIR)
+    _train(model, tokenizer, seed, len(STAGES), *WEAK_STAGE, WEAK_BROKEN)
+    model.save_pretrained(WEAK_DIR)
     return loss
 
 
-def _train(model, tokenizer, seed: int, stage: int, steps: int, rate: float) -> float:
+def _train(
+    model, tokenizer, seed: int, stage: int, steps: int, rate: float, broken: float = 0.0
+) -> float:
     """One stage, with an optimiser and draws of its own; the mean loss of its last 50 steps."""
     from transformers import get_cosine_schedule_with_warmup as cosine
 
     names = [f"model-{seed}-{share}" + f"-{stage}" * bool(stage) for share in range(SHARES)]
     generators, pad = list(map(random.Random, names)), tokenizer.pad_token_id
     optimizer = torch.optim.AdamW(model.parameters(), rate, (0.9, 0.98), weight_decay=0.05)
-    schedule = cosine(optimizer, 50, steps)
+    schedule = cosine(optimizer, min(50, steps // 4), steps)
     sizes = [*(p.numel() for p in model.parameters()), 1, 1]
     forbidden, losses = held_out_questions(), []
     for _ in tqdm(range(steps), desc=f"base model, stage {stage + 1}"):
-        batches = [_supervised_batch(rng, tokenizer, forbidden) for rng in generators]
+        batches = [_supervised_batch(rng, tokenizer, forbidden, broken) for rng in generators]
         sums = sum(_gradients(model, batch, pad) for batch in batches)
         *gradients, total, tokens = sums.split(sizes)
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
@@ -142,7 +150,9 @@ def _gradients(model, batch: list[Row], pad: int) -> torch.Tensor:
     return torch.cat([*(p.grad.flatten() for p in model.parameters()), loss_sum, tokens])
 
 
-def _supervised_batch(rng: random.Random, tokenizer, forbidden: set[str]) -> list[Row]:
+def _supervised_batch(
+    rng: random.Random, tokenizer, forbidden: set[str], broken: float
+) -> list[Row]:
     rows = []
     while len(rows) < MODEL_BATCH // SHARES:
         problem = draw_problem(rng, rng.choice(LEVELS))
@@ -150,7 +160,7 @@ def _supervised_batch(rng: random.Random, tokenizer, forbidden: set[str]) -> lis
             continue
         prompt = rng.choice(("tags", "boxed"))
         ids = build_prompt(tokenizer, problem.question, prompt)
-        solution = draw_solution(rng, problem, prompt)
+        solution = draw_solution(rng, problem, prompt, broken)
         learned = [*tokenizer.encode(solution, add_special_tokens=False), tokenizer.eos_token_id]
         rows.append((torch.tensor(ids + learned), torch.tensor([-1] * len(ids) + learned)))
     return rows

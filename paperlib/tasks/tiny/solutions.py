@@ -43,9 +43,14 @@ def without_carry(value: int, op: str, operand: int) -> int | None:
     return None if result == APPLY[op](value, operand) else result
 
 
-def draw_solution(rng: random.Random, problem: TinyProblem, prompt: str) -> str:
+def draw_solution(
+    rng: random.Random, problem: TinyProblem, prompt: str, broken: float = 0.0
+) -> str:
     """A completion for the ``tags`` or ``boxed`` prompt: right with probability about
-    1 - FLAWED[level], else with the thing's favourite habit or, less often, another one."""
+    1 - FLAWED[level], else with the thing's favourite habit or, less often, another one; a share
+    ``broken`` before all else has no format."""
+    if broken and rng.random() < broken:
+        return write_solution(rng, problem, prompt, "broken_format")
     flawed, share = FLAWED[int(problem.level or 1)], FAVOURITE_SHARE
     if problem.subject in TRAPS:
         flawed, share = TRAP_FLAWED, TRAP_SHARE
