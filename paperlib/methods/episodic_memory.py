@@ -1,7 +1,8 @@
 """The memory of Memory-R+ (Sec. 3.1): question -> its last L responses, as embeddings.
 
 Both levels are rings: the i-th new query takes row i mod N, the j-th response of a query place
-j mod L. Memory use follows the number of responses (4 d bytes each) and not N x L.
+j mod L. Memory use follows the number of responses (4 d bytes each) and not N x L: the paper's two
+take 0.17 GiB after its one epoch and 2.2 GiB when full, of main memory.
 """
 
 from typing import Any
