@@ -8,6 +8,7 @@ from paperlib.report.verdict import (
     FAILS,
     HOLDS,
     NO_EFFECT,
+    SMALLER,
     UNTOLD,
     Claim,
     all_of,
@@ -49,6 +50,10 @@ def test_a_size_that_would_matter_is_excluded_or_not():
     lopsided = difference("x", [0.0, -1.0, -3.0], [0.0, 0.0, 0.0])  # -1.3 [-5.1, +2.5]
     assert judge(lopsided, "higher", 3.0) == NO_EFFECT  # a gain of 3 is out of the question
     assert judge(lopsided, "lower", 3.0) == UNTOLD  # a loss is not
+    above = difference("x", [1.0, 1.1, 0.9], [0.0, 0.0, 0.0])  # 1 [+0.75, +1.25]
+    assert judge(above, "higher", 3.0) == judge_all([above, above], "higher", 3.0) == SMALLER
+    assert judge(above, "higher", 1.2) == HOLDS and judge(above, "lower", 3.0) == FAILS
+    assert all_of([HOLDS, SMALLER]) == SMALLER
     below = difference("x", [-5.0, -5.2], [0.0, 0.0])
     assert judge(below, "higher", 3.0) == FAILS  # and not merely no effect
 

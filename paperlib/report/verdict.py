@@ -14,12 +14,12 @@ PAPERS = {"memory_r": "Memory-R+", "meds": "MEDS", "beyond": "Beyond both papers
 AUDIT = "paper_audit"  # its statements are about print, not about runs
 
 HOLDS, FAILS, UNTOLD, SHOWN = "holds", "does not hold", "cannot be told here", "shown"
-NO_EFFECT, BUILT, ABSENT = (
-    "no effect of that size", "by construction", "condition absent here",
-)  # fmt: skip
-# What each says. Only the first four speak of a claim of a paper.
+SMALLER, NO_EFFECT = "holds, but smaller than would matter", "no effect of that size"
+BUILT, ABSENT = "by construction", "condition absent here"
+# What each says. Only the first five speak of a claim of a paper.
 VERDICTS = {
     HOLDS: "the interval lies on the claimed side of 0",
+    SMALLER: "so it does, and excludes the smallest effect that would matter",
     FAILS: "it lies on the other side",
     NO_EFFECT: "it holds 0 and excludes the smallest effect that would matter",
     UNTOLD: "it holds both",
@@ -33,22 +33,27 @@ def judge(found: Difference | None, direction: str, margin: float | None = None)
     """Whether ``found`` lies in the claimed ``direction``, "higher" or "lower".
 
     ``margin``, in the unit of ``found``: the smallest effect that would matter, mostly the paper's
-    own. Excluded on the claimed side it is :data:`NO_EFFECT`, whatever the other side: half of two
-    one-sided tests, since a claim has one side.
+    own. Excluded on the claimed side it is :data:`NO_EFFECT` (:data:`SMALLER` where there is one),
+    whatever the other side: half of two one-sided tests, since a claim has one side.
     """
     check_choice("direction", direction, ("higher", "lower"))
     if found is None or found.low is None or found.high - found.low < 1e-9:
         return UNTOLD
-    if found.verdict != "cannot be told":
-        return HOLDS if found.verdict == direction else FAILS
     limit = found.high if direction == "higher" else -found.low
-    return NO_EFFECT if margin is not None and limit < margin else UNTOLD
+    excluded = margin is not None and limit < margin
+    if found.verdict == "cannot be told":
+        return NO_EFFECT if excluded else UNTOLD
+    if found.verdict != direction:
+        return FAILS
+    return SMALLER if excluded else HOLDS
 
 
 def all_of(verdicts: Iterable[str]) -> str:
     """The verdict on a claim of several parts: what all of them say. If one part that fails were
     enough, a claim of many parts would fail by chance."""
     parts = set(verdicts)
+    if parts == {HOLDS, SMALLER}:
+        return SMALLER
     return parts.pop() if len(parts) == 1 else UNTOLD
 
 
