@@ -13,7 +13,7 @@ from paperlib.experiments.store import Store
 from paperlib.report.curves import curve_grid, curves, gains, last_third, mean_over, rise
 from paperlib.report.paired import count, never, occurs, prevented, tally
 from paperlib.report.style import color
-from paperlib.report.verdict import FAILS, HOLDS, UNTOLD
+from paperlib.report.verdict import ABSENT, FAILS, HOLDS, UNTOLD
 
 STEPS = 30
 
@@ -86,10 +86,12 @@ def test_differences_over_thirds_are_paired_and_show_gaps(runs):
 def test_counts_and_their_verdicts(runs):
     assert count(runs["R1"]) == (2, 2) and count(runs["R1"], (SHORT,)) == (1, 2)
     assert count(runs["Memory-R+"]) == (0, 1)
-    assert [occurs(c) for c in ((1, 3), (0, 3), (0, 1), (0, 0))] == [HOLDS, FAILS, UNTOLD, UNTOLD]
-    assert [never(c) for c in ((1, 3), (0, 3), (0, 1))] == [FAILS, HOLDS, UNTOLD]
-    assert prevented((0, 3), (1, 3)) == HOLDS
+    assert [occurs(c) for c in ((1, 3), (0, 3), (0, 1), (0, 0))] == [HOLDS, ABSENT, UNTOLD, UNTOLD]
+    # none of three may still be three of five; none of nine is at most 28 %
+    assert [never(c) for c in ((1, 3), (0, 3), (0, 9))] == [FAILS, UNTOLD, HOLDS]
+    assert prevented((0, 6), (6, 6)) == HOLDS  # p = 0.002 by Fisher's exact test
+    assert prevented((0, 3), (1, 3)) == prevented((0, 1), (3, 3)) == UNTOLD
     assert prevented((1, 3), (3, 3)) == FAILS
-    assert prevented((0, 3), (0, 3)) == prevented((0, 1), (3, 3)) == UNTOLD
+    assert prevented((0, 3), (0, 3)) == ABSENT  # nothing to prevent
     assert tally("R1", (1, 3)) == "R1: 1 of 3 runs collapse"
     assert tally("R1", (0, 0)) == "R1: no run has the 16 steps a verdict takes"

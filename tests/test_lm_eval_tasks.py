@@ -28,7 +28,7 @@ SIZES = {
     "paperlib_minerva": 272, "paperlib_olympiadbench": 675, "paperlib_math_geometry": 479,
     "paperlib_laptop_test": 64, "paperlib_gsm8k_validation": 256, "paperlib_meds_validation": 256,
     "paperlib_numinamath_validation": 256, "paperlib_laptop_validation": 64,
-    "tiny_smoke": 8, "tiny_test": 160, "tiny_validation": 64,
+    "tiny_smoke": 8, "tiny_test": 400, "tiny_validation": 128,
 }  # fmt: skip
 SAMPLED = {"until": [], "do_sample": True, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0}
 PROBLEMS = [Problem("a", "1 + 1?", "2", 1), Problem("b", "2 + 3?", "5", 2)]
