@@ -64,10 +64,9 @@ def in_world(config: RunConfig, world: str) -> RunConfig:
     """A run of the tiny profile under one of :data:`WORLDS`; ``smoke`` takes the model alone."""
     check_choice("world", world, WORLDS)
     changes = SETTINGS["worlds"][world]
-    kept = changes if config.profile == "tiny" else {k: changes[k] for k in changes if k == "model"}
-    if not config.max_steps:
-        kept = {k: kept[k] for k in kept if k == "model"}
-    return replace(config, **kept)
+    if config.profile != "tiny" or not config.max_steps:  # Base is not trained
+        changes = {k: v for k, v in changes.items() if k == "model"}
+    return replace(config, **changes)
 
 
 AUTHORS = "Authors' weights, K=20"
